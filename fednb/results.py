@@ -306,10 +306,11 @@ def draw_forest(
 def _arrows_beyond(ax: Axes, rows: Sequence[ForestRow], left: float) -> None:
     """Begin the axis at ``left``; at this edge an arrow stands for each mean that lies beyond."""
     ax.set_xlim(left=left)
-    look: dict[str, Any] = {"marker": CARETLEFT, "ms": 9, "ls": "", "clip_on": False}
+    look: dict[str, Any] = {"marker": CARETLEFT, "ms": 9, "ls": ""}
     for y, row in enumerate(rows):
         if row.lead.mean is not None and row.lead.mean < left:
-            ax.plot(left, y, color=row.colour, **look)
+            ax.plot(left, y, color=row.colour, clip_on=False, **look)
+    # clipped, as the layout would keep a place for this empty line below the axes
     ax.plot([], [], color="0.4", label="a mean further left", **look)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy import stats
 
 from fednb import ROOT, data
@@ -34,43 +34,27 @@ class Place(_FromFile):
     column: str | tuple[str, ...] | None = None
 
 
-class ClaimPlace(Place):
-    """Where runs for a claim are looked for."""
-
-    no_evidence: str = ""  # why the runs there say nothing about the claim; empty: they do
-
-
 class ClaimEntry(_FromFile):
     """A claim as the file has it; ``ahead``, ``behind``, ``column`` hold where a place has none."""
 
     claim: str  # a sentence
     where: str  # in the paper
-    places: tuple[ClaimPlace, ...]  # the paper's own setting first
+    runs: tuple[Place, ...]  # where runs are looked for, the paper's own setting first
     short: str = ""  # its name in figures; without one it is in none
     main: bool = False  # whether it stands on the report's first page
     reason: str = ""  # what to keep in mind
-    printed_too: tuple[ClaimPlace, ...] = ()  # where the paper prints another number for the same
+    # where the paper prints another number for the same
+    printed_too: tuple[Place, ...] = Field((), alias="printed too")
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or "runs" not in content:
-            return content
+    def _fill_in(cls, content: dict[str, Any]) -> dict[str, Any]:
         rest = dict(content)
         usual = {name: rest.pop(name) for name in ("ahead", "behind", "column") if name in rest}
-        places = [_place(one, usual) for one in rest.pop("runs")]
-        others = [_place(one, usual) for one in rest.pop("printed too", ())]
-        return rest | {"places": places, "printed_too": others}
-
-
-def _place(of_table: Any, usual: Mapping[str, Any]) -> Any:
-    """A place in the words of the file: the name of a table, or what else differs there."""
-    if isinstance(of_table, str):
-        return {"table": of_table, **usual}
-    if not isinstance(of_table, dict):
-        return of_table
-    own = {name.replace(" ", "_"): value for name, value in of_table.items()}
-    return {**usual, **own}
+        for name in ("runs", "printed too"):
+            named = [{"table": one} if isinstance(one, str) else one for one in rest.get(name, ())]
+            rest[name] = [{**usual, **one} for one in named]
+        return rest
 
 
 def _is_there(notebook: str) -> str:
@@ -165,13 +149,8 @@ class Claim:
     @property
     def in_its_setting(self) -> Comparison | None:
         """The runs at the claim's own data, setting and length, where there are most seeds."""
-        best: Comparison | None = None
-        for place, comparison in zip(self.entry.places, self.comparisons, strict=True):
-            more = best is None or comparison.lead.seeds > best.lead.seeds
-            is_there = comparison.lead.seeds > 0 and not place.no_evidence
-            if more and is_there and not self.not_the_papers(comparison):
-                best = comparison
-        return best
+        there = [one for one in self.comparisons if one.lead.seeds and not self.not_the_papers(one)]
+        return max(there, key=lambda one: one.lead.seeds, default=None)
 
     @property
     def decisive(self) -> Comparison | None:
@@ -216,10 +195,6 @@ class Claim:
         wider = lead.half_width * float(strict) / quantile(lead.seeds)
         return word_for(lead._replace(half_width=wider), self.printed)
 
-    def no_evidence(self, comparison: Comparison) -> str:
-        """Say why a comparison says nothing about the claim; empty if it does."""
-        return self.entry.places[self.comparisons.index(comparison)].no_evidence
-
     def not_the_papers(self, comparison: Comparison) -> list[str | Deviation]:
         """List what is not the paper's about it: data, and settings unless they are embedded."""
         own = self.comparisons[0].ahead.job.settings.dataset
@@ -241,12 +216,12 @@ def claims_of(paper: str, of: CellsOf) -> list[Claim]:
     claims = []
     for i, entry in enumerate(papers[paper].claims):
         try:
-            comparisons = [_compare_at(place, of) for place in entry.places]
+            own = [_compare_at(place, of) for place in entry.runs]
             others = [_compare_at(place, of) for place in entry.printed_too]
         except ReportError as error:
             where = f"data/claims.yaml, {paper}, claim {i + 1}"
             raise ReportError(f"{where}: {error}") from error
-        claims.append(Claim(entry, comparisons, _printed_leads(comparisons, others)))
+        claims.append(Claim(entry, own, _printed_leads(own, others)))
     decisive = {i: claim.decisive for i, claim in enumerate(claims) if claim.decisive is not None}
     for i, comparison in as_family(decisive).items():
         claims[i] = replace(claims[i], lead=comparison.lead)
@@ -263,7 +238,7 @@ def cells_among(tables: Mapping[str, list[Cell]]) -> CellsOf:
     return of
 
 
-def _compare_at(place: ClaimPlace, of: CellsOf) -> Comparison:
+def _compare_at(place: Place, of: CellsOf) -> Comparison:
     return compare_at(of(place.table), place.ahead, place.behind, place.column)
 
 

@@ -3,6 +3,7 @@
 A sweep of one's own makes a page and a CSV file beside its records.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -239,6 +240,7 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
     notebooks = fill(
         "readme",
         fronts=fronts,
+        minutes={path.stem: minutes_to_read(path) for path in papers.notebooks()},
         facts=facts,
         number=len(results.every_claim),
         counted=words.counted(results.every_claim),
@@ -317,6 +319,21 @@ def front(notebook: Path) -> Front:
         link=_found(r"\]\((https?://[^)]+)\)", citation),
         claim=" ".join(sentences[:2]),
     )
+
+
+def minutes_to_read(notebook: Path) -> int:
+    """Estimate it as far as the exercises: a minute for 100 words, or for 2 pictures."""
+    minutes = 0.0
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        texts = ["".join(cell["source"])] if cell["cell_type"] == "markdown" else []
+        if texts and "**Exercise 1**" in texts[0]:
+            break
+        for output in cell.get("outputs", []):
+            shown = output.get("data", {})
+            texts.append("".join(shown.get("text/markdown", "")))
+            minutes += ("image/png" in shown) / 2
+        minutes += len(" ".join(texts).split()) / 100
+    return round(minutes)
 
 
 def _found(pattern: str, text: str) -> str:

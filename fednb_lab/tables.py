@@ -288,10 +288,8 @@ def _claim_line(claim: Claim, page: Page) -> dict[str, str]:
 def _runs(claim: Claim, comparison: Comparison, page: Page) -> str:
     """On what runs a comparison rests, with a link to their table."""
     setting = words.setting(claim.not_the_papers(comparison))
-    reason = claim.no_evidence(comparison)
     seeds = words.seeds(comparison.lead.seeds)
-    told = f"{setting}; {reason}" if reason else setting
-    return f"[{told}]({page(comparison.ahead.table)}), {seeds}"
+    return f"[{setting}]({page(comparison.ahead.table)}), {seeds}"
 
 
 # ---- templates

@@ -1,13 +1,11 @@
 """Pictures of notebook 01: where MOON's contrast leads a representation, and how its runs ended."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from fednb.papers.pictures import scheme
-from fednb.papers.pictures.foundations import CLIENTS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -16,14 +14,6 @@ from fednb import plots, results
 
 _BEGIN = "z_glob, where\na round begins"
 _TOP = 90.0  # degrees: where circles have z_glob
-# Tables with the weight μ in their rows, by the data and then the split that they are of.
-_WEIGHTS: Mapping[str, Mapping[str, Iterable[str]]] = {
-    "digits (10 rounds; a dot is a seed)": {"uneven classes": ["digits-moon-mu"], "IID": ["digits-moon-iid"]},
-    "CIFAR-10 (ours: 20 rounds; a dot is a seed)": {
-        "uneven classes": ["moon-9-short"],
-        "IID": ["moon-8-short", "moon-8"],
-    },
-}
 _LOG = "flower-moon log"  # of the re-run by MOON's author, in data/reported.csv
 
 
@@ -120,7 +110,7 @@ def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float,
     for ax, (paths, minimum, title) in zip(axes, panels, strict=True):
         for mu, path in reversed(list(paths.items())):  # FedAvg last, on top of what agrees with it
             look: dict[str, Any] = {"color": plots.colour("MOON" if mu else "FedAvg")}
-            style = {0.3: ":", 3: "--"}.get(mu, "-")
+            style = "--" if mu == 3 else "-"
             words = f"MOON, μ = {mu:g}" if mu else "FedAvg"
             ax.plot(path, style, marker=".", lw=1.6, label=words, **look)
         ax.axhline(minimum, color="0.5", lw=1)
@@ -129,32 +119,6 @@ def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float,
         ax.margins(y=0.12)
         plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, 5))
     axes[1].legend(frameon=False, fontsize="small", loc="lower right", reverse=True)
-    return figure
-
-
-@plots.described(
-    "What a local round changes: on uneven classes representations lose in the first rounds, the output layer later"
-)
-def features_and_head(drift: pd.DataFrame) -> Figure:
-    """What a local round does to representations and output layer, on uneven classes and on a control.
-
-    ``drift`` has a line for each client and round, with the columns "split" ("dirichlet" or "iid"),
-    "seed", "round", the accuracies (%) of the global model "z" and "output", and what is added to
-    each by the local round, "z_change" and "output_change".
-    """
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
-    looks = {"dirichlet": ("uneven classes", CLIENTS[0]), "iid": ("all classes alike", "0.45")}
-    for ax, (part, title) in zip(axes, {"z": "representations", "output": "output layer"}.items(), strict=True):
-        for split, (name, colour) in looks.items():
-            changes = drift[drift["split"] == split].groupby(["round", "seed"])[f"{part}_change"].mean()
-            ax.plot(changes.unstack(), color=colour, lw=0.8, alpha=0.6)
-            ax.plot(changes.groupby("round").mean(), "o-", color=colour, lw=2.5, label=name)
-        ax.axhline(0, color="0.6", lw=1, zorder=0)
-        accuracy = drift[drift["split"] == "dirichlet"].groupby("round")[part].mean()
-        ax.set_xticks(accuracy.index, [f"{t}\n{value:.0f} %" for t, value in accuracy.items()])
-        ax.set(title=title, xlabel="rounds of FedAvg so far; accuracy then, on uneven classes")
-    axes[0].set(ylabel="change by a local round (points)")
-    axes[0].legend(frameon=False, loc="lower right")
     return figure
 
 
@@ -173,102 +137,52 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
     "Angles from z_prev at the start and the end of rounds: MOON's clients turn away to about a right angle, "
     "on IID data, too; FedAvg's end nearer to z_prev"
 )
-def turns(measured: Mapping[str, np.ndarray]) -> Figure:
+def turns(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
     """From where to where a round turns representations: their angle from z_prev.
 
-    For each name [rounds, 3], from round 2 on: the angles (degrees) of z_glob and of the trained z
-    from z_prev, and the accuracy (%) of the global model with which the round begins.
+    For each split and method [rounds, 3], from round 2 on: the angles (degrees) of z_glob and of the
+    trained z from z_prev, and the accuracy (%) of the global model with which the round begins.
     """
-    figure, axes = plt.subplots(1, len(measured), figsize=(3.3 * len(measured), 4), sharey=True)
-    for ax, (name, rounds) in zip(axes, measured.items(), strict=True):
-        colour = plots.colour(name)
-        start, end, accuracy = rounds.T
-        number = np.arange(2, 2 + len(rounds))
-        ax.vlines(number, start, end, color=colour, lw=2)
-        ax.plot(number, start, "s", ms=6, color="black", label="start: z_glob")
-        ax.plot(number, end, "o", ms=7, color=colour, label="end: z")
-        # it is parallel to z_glob - z_prev
-        ax.plot(number, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of the contrast")
+    splits = list(dict.fromkeys(split for split, _ in measured))
+    figure, axes = plt.subplots(1, len(splits), figsize=(11, 4.2), sharey=True)
+    for ax, split in zip(axes, splits, strict=True):
+        for method, shift in (("FedAvg", -0.13), ("MOON", 0.13)):
+            start, end, _ = measured[split, method].T
+            place = np.arange(2, 2 + len(start)) + shift
+            colour = plots.colour(method)
+            ax.vlines(place, start, end, color=colour, lw=2)
+            name = "start: z_glob" if method == "FedAvg" else None  # once in the legend
+            ax.plot(place, start, "s", ms=6, color="black", label=name)
+            ax.plot(place, end, "o", ms=8, color=colour, label=f"end: z of {method}")
+        # of MOON: it is parallel to z_glob - z_prev
+        ax.plot(place, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of MOON's contrast")
         ax.axhline(90, color="0.7", lw=1, ls=":", zorder=0)
-        ax.set_xticks(number, [f"{t}\n{value:.0f}" for t, value in zip(number, accuracy, strict=True)])
-        ax.set(title=name, xlabel="round; accuracy (%) before it", ylim=(0, 138), yticks=range(0, 121, 30))
+        of_both = zip(measured[split, "FedAvg"][:, 2], measured[split, "MOON"][:, 2], strict=True)
+        texts = [f"{t}\n{first:.0f}, {second:.0f}" for t, (first, second) in enumerate(of_both, 2)]
+        ax.set_xticks(range(2, 2 + len(texts)), texts)
+        ax.set(title=split, xlabel="round; accuracy (%) before it, FedAvg's and MOON's")
+        ax.set(ylim=(0, 138), yticks=range(0, 121, 30))
     axes[0].set(ylabel="angle from z_prev (degrees)")
-    handles, words = axes[1].get_legend_handles_labels()
-    figure.legend(handles, words, frameon=False, ncols=3, loc="outside lower center")
+    handles, words = axes[0].get_legend_handles_labels()
+    figure.legend(handles, words, frameon=False, ncols=4, loc="outside lower center")
     return figure
 
 
 @plots.described("FedProx agrees with the log of MOON's author for 100 rounds, MOON ends below it")
-def author_log() -> Axes:
-    """The log of a re-run by MOON's author, and our runs of seed 0 on clients of the same sizes."""
-    _, ax = plt.subplots(figsize=(7.5, 4))
+def author_log() -> Figure:
+    """The log of a run by MOON's author, and our runs of seed 0 on clients of the same sizes."""
     ours = results.accuracies("fedproc-2")
     log = results.printed(_LOG)
-    ends = []
-    for name in ("MOON", "FedProx"):
-        accuracy = ours[name].loc[0]
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
+    for ax, name in zip(axes, ("FedProx", "MOON"), strict=True):
         colour = plots.colour(name)
-        ax.plot(accuracy.index, accuracy, color=colour, lw=1.5)
-        points = {int(when.removeprefix("round ")): value for when, value in log[name].items()}
-        ax.plot(points.keys(), points.values(), "D", color=colour, mfc="white", mew=1.8, ms=8)
-        ends.append((points[100], f"{name}, the log", colour))
-        ends.append((float(accuracy.iloc[-5:].mean()), f"{name}, ours", colour))
-    lowest = min(height for height, _, _ in ends)
-    for rank, (_, text, colour) in enumerate(sorted(ends)):
-        place = lowest - 1.5 + 1.9 * rank  # so that no two texts overlap
-        ax.annotate(text, (103, place), color=colour, va="center", annotation_clip=False)
-    ours_ends = ours["MOON"].loc[0].iloc[-1]
-    log_ends = log["MOON"]["round 100"] or np.nan
-    gap: dict[str, Any] = {"arrowprops": {"arrowstyle": "<->", "color": plots.colour("MOON")}}
-    ax.annotate("", (96, log_ends), (96, ours_ends), **gap)
-    text = f"{log_ends - ours_ends:.1f} points after 100 rounds"
-    ax.text(100, 73, text, ha="right", va="center", color=plots.colour("MOON"))
-    title = "seed 0, and the log of MOON's author"
-    ax.set(xlabel="communication round", ylabel="test accuracy (%)", title=title)
-    ax.set(xlim=(0, 101), ylim=(45, 75))
-    return ax
-
-
-@plots.described(
-    "Accuracy falls with a large mu on the digits. On CIFAR-10 our one seed is flat; the paper's rises on uneven classes"
-)
-def weights() -> Figure:
-    """Accuracy by the weight μ, measured and reported, on the digits and on CIFAR-10."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=(1, 1.15))
-    colour = plots.colour("MOON")
-    for ax, (title, splits) in zip(axes, _WEIGHTS.items(), strict=True):
-        weights_there: list[float] = []
-        for (split, names), shift in zip(splits.items(), (-0.1, 0.1), strict=True):
-            measured, printed = _by_weight(names)
-            weights_there = sorted(measured)
-            look: dict[str, Any] = {"color": colour, "mfc": "white" if split == "IID" else colour}
-            means = [(x + shift, np.mean(measured[mu])) for x, mu in enumerate(weights_there) if measured[mu]]
-            ax.plot(*np.transpose(means), "--" if split == "IID" else "-", color=colour, lw=1.2)
-            for x, mu in enumerate(weights_there):
-                ax.plot([x + shift] * len(measured[mu]), measured[mu], "o", ms=6, **look)
-            name = f"ours, {split}" if printed else split
-            ends_early = len(means) < len(weights_there)  # then what lies right of it needs the room
-            plots.label(ax, means[-1], name, (-8, -15) if ends_early else (9, 0), color=colour, va="center")
-            if printed:
-                reported = [(x + shift, printed[mu]) for x, mu in enumerate(weights_there) if mu in printed]
-                ax.plot(*np.transpose(reported), "D", color="black", mfc="none", ms=8)
-                plots.label(ax, reported[-1], f"the paper, {split}", (9, 0), va="center")
-        ax.set_xticks(range(len(weights_there)), [f"{mu:g}" for mu in weights_there])
-        ax.set(xlabel="weight μ of the contrast", title=title)
+        accuracy = ours[name].loc[0]
+        ax.plot(accuracy.index, accuracy, color=colour, lw=1.5, label="ours, seed 0")
+        rounds = [int(when.removeprefix("round ")) for when in log[name]]
+        reported = list(log[name].values())
+        ax.plot(rounds, reported, "D", color="black", mfc="white", ms=8, label="log of MOON's author")
+        ax.set(title=name, xlabel="communication round", xlim=(0, 103), ylim=(55, 73))
         ax.grid(axis="y", alpha=0.3)
-    axes[0].set(ylabel="accuracy (%)", ylim=(0, 100))
-    axes[1].set(ylim=(55, 75))
+        ax.legend(frameon=False, loc="lower right")
+    axes[0].set(ylabel="test accuracy (%)")
     return figure
-
-
-def _by_weight(names: Iterable[str]) -> tuple[dict[float, tuple[float, ...]], dict[float, float]]:
-    """What was measured and what is printed, by the weight μ; of several tables the first with runs."""
-    measured: dict[float, tuple[float, ...]] = {}
-    printed: dict[float, float] = {}
-    for cell in (one for name in names for one in results.cells(name)):
-        mu = float(cell.row.partition("mu=")[2].split()[0].rstrip(")"))
-        if cell.column in ("Digits", "IID", "CIFAR-10", "Top-1 accuracy"):
-            measured[mu] = measured.get(mu) or cell.values
-            if cell.printed is not None:
-                printed[mu] = cell.printed
-    return measured, printed

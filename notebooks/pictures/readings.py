@@ -1,76 +1,72 @@
-"""Pictures of the extra on readings: one sentence of a paper, and the programs it may mean."""
+"""Pictures of the extra on readings: what it changes if a paper's sentence is programmed otherwise."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from fednb.papers.fedssc import class_weight
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots, results
 
-_ROUNDS = 10
-_WARMUP = 5
 STEPS = {"FedPLCC": 50, "E = 10 steps, not epochs": 10}  # of a client in a round, by row of the table
-
-
-def class_weights() -> dict[str, np.ndarray]:
-    """The weight of FedSSC's class contrast in each of ten rounds, by reading of the formula."""
-    rounds = np.arange(_ROUNDS)
-    mended = np.array([class_weight(int(t), _ROUNDS, 1.0, 1e-4, _WARMUP) for t in rounds])
-    as_printed = np.full(_ROUNDS, class_weight(_WARMUP + 1, _ROUNDS, 1.0, 1e-4, _WARMUP))
-    return {
-        "held, then falling": mended,
-        "zero, then falling": np.where(rounds < _WARMUP, 0.0, mended),
-        "as printed": as_printed,
-    }
+_EDGE = 14.0  # points left and right of zero that are drawn
+_CHOICES = {  # findings that have the differences, and of which notebook's method
+    "fedssc-readings": "FedSSC (03)",
+    "fedproto-readings": "FedProto (04)",
+    "fedproto-distances": "FedProto (04)",
+    "fedplcc-readings": "FedPLCC (05)",
+}
+_LEFT_OUT = ("the same, MNIST, n = 3", "mean squared error, λ = 100 (best held out)")  # one seed; not a reading
 
 
 @plots.described(
-    "Three curves of a weight, four strengths of a pull, and ten or fifty steps: each panel is one passage of a paper"
+    "Thirteen differences in points: most lie at zero, averaging all clients a little above, ten steps far below"
 )
-def one_sentence() -> Figure:
-    """Three sentences of papers, and what a program may make of each."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.4))
-    _weights(axes[0])
-    _pulls(axes[1])
-    _iterations(axes[2])
+def choices() -> Figure:
+    """By how many points each choice that a paper leaves open changes a notebook's result."""
+    lines = []
+    for finding, paper in _CHOICES.items():
+        for line in results.load("findings")[finding]["forest"]["lines"]:
+            if line["label"] not in _LEFT_OUT:
+                lines.append((paper, line))
+    figure, ax = plt.subplots(figsize=(10.5, 4.8))
+    ax.axvline(0, color="0.6", lw=1, zorder=0)
+    y = 0.0
+    places = []
+    before = lines[0][0]
+    for paper, line in lines:
+        y += 1.6 if paper != before else 1.0
+        before = paper
+        places.append(y)
+        _draw_choice(ax, y, line, plots.colour(paper))
+    for paper in dict.fromkeys(_CHOICES.values()):
+        of_paper = [place for place, (name, _) in zip(places, lines, strict=True) if name == paper]
+        ax.text(_EDGE * 1.03, np.mean(of_paper), paper, color=plots.colour(paper), va="center", weight="bold")
+    ax.set_yticks(places, [line["label"] for _, line in lines])
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlim=(-_EDGE, _EDGE), ylim=(places[-1] + 0.7, places[0] - 0.7))
+    ax.set_xlabel("points that the other choice gains or loses, with its 95 % interval")
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x", alpha=0.3)
     return figure
 
 
-def _weights(ax: Axes) -> None:
-    places = {"held, then falling": (1, 1.07), "zero, then falling": (1, 0.07), "as printed": (1, 0.67)}
-    looks = {"held, then falling": "-", "zero, then falling": ":", "as printed": "--"}
-    for name, weights in class_weights().items():
-        ax.plot(range(1, _ROUNDS + 1), weights, looks[name], lw=2.2, color=plots.colour("FedSSC"))
-        ax.text(*places[name], name, size="small")
-    ax.set(title="FedSSC: how does the weight fall?", xlabel="round", ylabel="weight", ylim=(-0.05, 1.25))
-
-
-def _pulls(ax: Axes) -> None:
-    """Draw how hard each distance pulls an image in a batch of 16, two of each of eight classes."""
-    away = np.linspace(0.05, 2, 100)
-    pulls = {
-        "absolute values": (np.full(100, 4.0), ":"),
-        "norm": (np.full(100, 0.5), "--"),
-        "squared norm": (2 * away / 16, "-"),
-        "mean squared error": (2 * away / 16 / 64, "-."),
-    }
-    for name, (pull, look) in pulls.items():
-        ax.plot(away, pull, lw=2.2, ls=look, color=plots.colour("FedProto"))
-        shift = -4 if name == "squared norm" else 4
-        plots.label(ax, (away[-1], pull[-1]), name, (5, shift), va="center", size="small")
-    ax.set(title="FedProto: which distance?", xlabel="distance from the prototype", ylabel="pull")
-    ax.set(yscale="log", ylim=(1e-4, 10))
-
-
-def _iterations(ax: Axes) -> None:
-    for height, (number, name) in enumerate([(50, "five epochs of ten steps"), (10, "ten steps")]):
-        places = np.arange(1, number + 1)
-        ax.plot(places, np.full(number, height), "|", ms=22, mew=2, color=plots.colour("FedPLCC"))
-        ax.text(1, height + 0.22, name, size="small")
-    ax.set(title="FedPLCC: ten iterations of what?", xlabel="steps of a client in one round")
-    ax.set(yticks=[], ylim=(-0.5, 1.7))
-    ax.spines["left"].set_visible(False)
+def _draw_choice(ax: Axes, y: float, line: Mapping[str, Any], colour: str) -> None:
+    """Draw a difference with its interval; an arrow with its number, if it lies beyond the edge."""
+    mean = line["mean"]
+    if mean < -_EDGE:
+        ax.annotate(
+            f"{mean:.0f}".replace("-", "−"),
+            (-_EDGE, y),
+            (-_EDGE + 2, y),
+            color=colour,
+            va="center",
+            arrowprops={"arrowstyle": "->", "color": colour, "lw": 2},
+        )
+        return
+    ax.errorbar(mean, y, xerr=line["half"], fmt="o", color=colour, capsize=3)
 
 
 @plots.described(

@@ -5,7 +5,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from fednb.papers.pictures import fedplcc
 from fednb.papers.pictures import side_by_side_tables as tables
 from fednb.papers.pictures.side_by_side_tables import ADJUSTED, BASELINE, OWN
 from matplotlib.axes import Axes
@@ -14,68 +13,90 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from fednb import plots, results
-from fednb.data import Dataset
-from fednb.leads import Lead, interval
-from fednb.partition import Parts
+from fednb.leads import Lead
 
-_REPEATED = {  # tables of the second comparison that are drawn beside those of the first
-    "clients resemble each other (β = 5)": "side-digits-beta-5",
-    "clients differ most (β = 0.1)": "side-digits-beta-0.1",
-}
-_BESIDE_ANOTHER = 0.012  # one method's interval is drawn so much beside another's
 _DEEPEST = 16.0  # points below a method's best trial that are drawn
 _HIGHEST = 7.0  # points above it that are drawn: single seeds get there
 _BESIDE = 1.05  # seeds of a trial are drawn this factor left or right of its mean
-_TRIED = (BASELINE, "FedProx", "FedProto+FedAvg", "FedPrior")
+_TRIED = (BASELINE, "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
 _SHORT = 15  # rounds, after which the other comparisons end
 _SENT = "side-digits-beta-0.1"  # whose messages the picture of bytes counts
 _OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
-_ALONE = {  # whose bytes are not those of a network each way, and where their names stand
-    "Local": (0, 8),
-    "FedProto": (0, 8),
-    "SCAFFOLD": (50, 8),
+_OWN_ROWS = {  # its rows that are drawn, and whose messages they send
+    "Local": "Local",
+    "FedProto, λ = 0.1": "FedProto",
+    ADJUSTED: BASELINE,
+    BASELINE: BASELINE,
 }
+_NAMES_BY_BYTES = {  # where their names stand over megabytes
+    "Local": (6e-5, 60),
+    "FedProto, λ = 0.1": (9e-3, 60),
+    ADJUSTED: (0.25, 1.4),
+    BASELINE: (12, 62),
+}
+
+
+@plots.described(
+    "Points ahead of FedAvg on the digits, asked twice: who is ahead at β = 0.1 in the first comparison is not in the second"
+)
+def asked_twice() -> Figure:
+    """Who is ahead of FedAvg on the digits, by β, in the first comparison and in the second."""
+    figure, ax = plt.subplots(figsize=(9, 4.6))
+    settings = [setting._replace(title=setting.title.split("\n")[1]) for setting in tables.SETTINGS[:6]]
+    groups = [("β = 0.1", 0, 1), ("β = 0.5", 2, 3), ("β = 5", 4, 5)]
+    _board(ax, tables.methods()[1:], settings, groups)
+    return figure
 
 
 @plots.described("Points ahead of FedAvg by method and setting: most cells are grey, and no method is ahead in all of them")
 def scoreboard() -> Figure:
-    """Who is ahead of FedAvg in which setting: a row for each method, a column for each setting.
-
-    A cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It
-    has a cross if a run diverged, and is empty if there are fewer than three seeds.
-    """
-    names = [*tables.methods()[1:], ADJUSTED]
-    settings = tables.SETTINGS
+    """Who is ahead of FedAvg in which setting: a row for each method, a column for each setting."""
     figure, ax = plt.subplots(figsize=(12.5, 5.3))
+    _board(ax, [*tables.methods()[1:], ADJUSTED], tables.SETTINGS, tables.GROUPS, lines=2)
+    return figure
+
+
+def _board(
+    ax: Axes,
+    names: Sequence[str],
+    settings: Sequence[tables.Setting],
+    groups: Sequence[tuple[str, int, int]],
+    lines: int = 1,
+) -> None:
+    """Draw a row for each method and a column for each setting, whose titles have so many lines.
+
+    Groups are named above: each has a title, and the numbers of its first and its last column. A
+    cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It has
+    a cross if a run diverged, and is empty if there are fewer than three seeds.
+    """
     x = 0.0
     places = []
     for setting in settings:
         x += setting.gap
         for y, name in enumerate(names):
             _cell(ax, x, y, tables.lead_if_run(setting, name))
+        ax.text(x, -0.65, setting.title, ha="center", va="bottom", size="small")
         places.append(x)
         x += 1
-    for title, first, last in tables.GROUPS:
-        ax.text((places[first] + places[last]) / 2, -1.75, title, ha="center", size="medium", weight="bold")
-        ax.plot([places[first] - 0.45, places[last] + 0.45], [-1.6, -1.6], color="0.4", lw=1)
-    for place, setting in zip(places, settings, strict=True):
-        ax.text(place, -0.65, setting.title, ha="center", va="bottom", size="small")
+    above = -0.7 - 0.45 * lines
+    for title, first, last in groups:
+        ax.text((places[first] + places[last]) / 2, above - 0.15, title, ha="center", size="medium", weight="bold")
+        ax.plot([places[first] - 0.45, places[last] + 0.45], [above, above], color="0.4", lw=1)
     ax.set_yticks(range(len(names)), names, size="large")
     ax.set_xticks([])
     ax.tick_params(length=0)
-    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(names) - 0.4, -2.2))
+    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(names) - 0.4, above - 0.6))
     ax.spines[:].set_visible(False)
     kinds = {"ahead of FedAvg": _AHEAD, "behind": _BEHIND, "cannot be told apart": _UNCLEAR}
     marks = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
     marks.append(Line2D([], [], ls="", marker="x", color="0.5", label="a run diverged"))
-    figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=4)
-    return figure
+    ax.figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=4)
 
 
 def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
-    """A cell of `scoreboard`."""
+    """Draw a cell of `_board`."""
     if of is None or not of.judged:
         return
     look: dict[str, Any] = {"ha": "center", "va": "center"}
@@ -93,73 +114,71 @@ def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
 
 
 @plots.described(
-    "A line for each method between two comparisons: flat and near 0 at β = 5, crossing and with long intervals at β = 0.1"
+    "Accuracy by round of a run: clients on images like their own lie apart, and their mean near all test images"
 )
-def repeated() -> Figure:
-    """Points ahead of FedAvg in the first comparison and in the second, joined by a line for each method.
+def by_client(metrics: Mapping[str, Any]) -> Figure:
+    """Accuracy after each round of a run: of each client on images like its own, their mean, and all test images.
 
-    Thin bars are 95 % intervals. Methods whose clients keep networks of their own are left out: they
-    are far below.
+    Where clients are tested on styles of images, there are no images like a client's own.
     """
-    names = [name for name in tables.methods()[1:] if name not in OWN]
-    figure, axes = plt.subplots(1, 2, figsize=(12.5, 4.2), sharey=True)
-    for ax, (title, table) in zip(axes, _REPEATED.items(), strict=True):
-        for place, name in enumerate(names):
-            of_both = [tables.lead_in(of, name) for of in (tables.first(table), table)]
-            at = np.array([0, 1]) + _BESIDE_ANOTHER * (place - len(names) / 2)
-            means = [of.mean for of in of_both]
-            half_widths = [of.half_width for of in of_both]
-            look: dict[str, Any] = {"color": plots.colour(name), "marker": "o"}
-            ax.plot(at, means, lw=2.5, label=name, **look)
-            ax.errorbar(at, means, half_widths, ls="", lw=1, alpha=0.45, color=look["color"])
-        ax.axhline(0, color="0.4", lw=1, zorder=0)
-        rates = [tables.rate(of) for of in (tables.first(table), table)]
-        names_of_both = [f"first comparison\n(rate {rates[0]})", f"second comparison\n(rate {rates[1]})"]
-        ax.set_xticks([0, 1], names_of_both)
-        ax.set(title=title, xlim=(-0.2, 1.2))
-        ax.grid(axis="y", alpha=0.3)
-    axes[0].set_ylabel("points ahead of FedAvg, 15 rounds")
-    plots.label_ends(axes[1])
+    figure, ax = plt.subplots(figsize=(8.5, 3.6))
+    rounds = metrics["round"]
+    if "clients/own mix" in metrics:
+        of_clients = np.array(metrics["clients/own mix"], dtype=float)
+        ax.plot(rounds, of_clients, color="0.75", lw=1)
+        for name, client in (("best", of_clients[-1].argmax()), ("worst", of_clients[-1].argmin())):
+            last = of_clients[-1, client]
+            plots.label(ax, (rounds[-1], last), f"{name}: client {client}, {last:.0f} %", color="0.5", va="center")
+        ax.plot([], [], color="0.75", lw=1, label="a client, on images like its own")
+        mean = metrics["accuracy/own mix"]
+        ax.plot(rounds, mean, color=plots.colour("FedPrior"), lw=2.5, label="mean of the clients")
+    ax.plot(rounds, metrics["accuracy"], ":", color=plots.colour("MOON"), lw=2.5, label="all test images")
+    ax.set(xlabel="communication round", ylabel="right (%)", ylim=(0, 101))
+    ax.legend(frameon=False, loc="lower right")
+    ax.grid(alpha=0.3)
     return figure
 
 
 @plots.described(
-    "Mistakes over 60 rounds: FedProto and Local make fewest at first, FedAvg (adjusted) at the end; the lead falls below 0"
+    "Mistakes over 60 rounds, and over megabytes: FedProto and Local make fewest at first, FedAvg (adjusted) at the end"
 )
 def gap() -> Figure:
-    """Mistakes on images like a client's own over 60 rounds, and by how much FedProto is ahead.
+    """Mistakes on images like a client's own at β = 0.1: over 60 rounds, and over megabytes sent.
 
-    At β = 0.1, each method at the rate that counts (tables ``side-long-...``).
+    Each method has the rate that counts (tables ``side-long-...``). Messages were counted in 15
+    rounds; each later round is taken to send as much as the last of them.
     """
     by_row = results.accuracies(_OWN_IMAGES)
-    by_row["FedProto"] = by_row["FedProto, λ = 0.1"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4))
-    for row, style in (("Local", "-"), (ADJUSTED, "--"), ("FedProto", "-"), (BASELINE, "-")):
+    sent = results.load("side_by_side")["sent"][_SENT]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
+    for row, method in _OWN_ROWS.items():
         wrong = 100 - by_row[row].mean()
-        colour = plots.colour(row)
-        width = 4 if row == "Local" else 2  # FedProto lies on it at first, and both are to be seen
-        left.semilogy(wrong.index, wrong, style, color=colour, lw=width)
-        plots.label(left, (wrong.index[-1], wrong.iloc[-1]), row, color=colour, va="center")
-    left.set(xlabel="communication round", ylabel="wrong on images like its own (%)")
+        megabytes = _go_on(sent[method]["megabytes"], len(wrong))
+        look: dict[str, Any] = {
+            "color": plots.colour(row),
+            "ls": "--" if row == ADJUSTED else "-",
+            "lw": 4 if row == "Local" else 2,  # FedProto lies on it at first, and both are to be seen
+        }
+        left.plot(wrong.index, wrong, **look)
+        right.plot(megabytes, wrong, **look)
+        name = row.removesuffix(", λ = 0.1")
+        plots.label(left, (wrong.index[-1], wrong.iloc[-1]), name, color=look["color"], va="center")
+        right.text(*_NAMES_BY_BYTES[row], name, color=look["color"])
     ticks = (1, 2, 5, 10, 20, 50, 100)
+    left.set(xlabel="communication round", ylabel="wrong on images like its own (%)", yscale="log", xlim=(0.5, 60.5))
     left.set_yticks(ticks, [f"{tick}" for tick in ticks])
-    left.minorticks_off()
-
-    for row, style, place in ((BASELINE, "-", (21, 17)), (ADJUSTED, "--", (24, -8.5))):
-        apart = (by_row["FedProto"] - by_row[row]).dropna()
-        half_widths = [interval(apart[t].tolist())[1] for t in apart]
-        mean = apart.mean()
-        colour = plots.colour(row)
-        right.plot(mean.index, mean, style, color=colour, lw=2)
-        right.fill_between(mean.index, mean - half_widths, mean + half_widths, color=colour, alpha=0.15)
-        right.text(*place, f"ahead of {row}", color=colour)
-    right.axhline(0, color="0.4", lw=1)
-    right.set(xlabel="communication round", ylabel="FedProto is ahead by (points)", ylim=(-10, 30))
+    left.axvline(_SHORT, color="0.4", lw=1, ls=":")
+    right.set(xlabel="megabytes sent so far, both ways", xscale="log", xlim=(5e-5, 300))
     for ax in (left, right):
-        ax.axvline(_SHORT, color="0.4", lw=1, ls=":")
-        ax.set_xlim(0.5, 60.5)
+        ax.minorticks_off()
         ax.grid(alpha=0.3)
     return figure
+
+
+def _go_on(megabytes: Sequence[float], rounds: int) -> np.ndarray:
+    """What is sent in more rounds, each of which sends as much as the last one of those given."""
+    more = np.arange(1, rounds - len(megabytes) + 1)
+    return np.concatenate([megabytes, megabytes[-1] + more * (megabytes[-1] - megabytes[-2])])
 
 
 def ten_shares(
@@ -229,27 +248,17 @@ def shares_to_move(logits: Sequence[float], counts: Sequence[int], truth: int) -
     return draw
 
 
-@plots.described("Four splits as circles: few large ones at β = 0.1, rows of one size under quantity shift; styles")
-def splits(parts: Mapping[str, Parts], labels: np.ndarray, domains: Dataset) -> Figure:
-    """Images per client and class of four splits, as areas, and an image of each in the domains."""
-    figure, axes = plt.subplots(1, 5, figsize=(17, 3.4), width_ratios=(1, 1, 1, 1, 1.5))
-    for ax, (title, of_split) in zip(axes, parts.items(), strict=False):
-        plots.split(of_split, labels, 10, ax, title, largest=150)
-    fedplcc.domains(domains, ax=axes[4], title="domain shift: a client per row")
-    return figure
-
-
 @plots.described(
-    "Held-out accuracy over the tuned number, below the best trial, of four methods on two splits, with each seed"
+    "Held-out accuracy over the tuned number, below the best trial, of three methods on two splits, with each seed"
 )
 def trials() -> Figure:
-    """The trials of four methods on held-out images: what the right value gains, and a wrong one costs.
+    """The trials of three methods on held-out images: what the right value gains, and a wrong one costs.
 
     A line goes through means; the seeds of a trial are faint dots, of the first split left of the
     mean, of the second right of it.
     """
     of_splits = tables.trials()
-    figure, axes = plt.subplots(1, len(_TRIED), figsize=(14, 3.4), sharey=True)
+    figure, axes = plt.subplots(1, len(_TRIED), figsize=(12.5, 3.4), sharey=True)
     for ax, name in zip(axes, _TRIED, strict=True):
         for (title, found), style in zip(of_splits.items(), ("-", ":"), strict=True):
             if name in found:
@@ -338,53 +347,3 @@ def twins() -> Figure:
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel("points ahead of FedAvg with the same seed; the bar is the mean of ten", size="medium")
     return figure
-
-
-@plots.described(
-    "Accuracy over megabytes sent: Local and FedProto far left, low on all images and high on their own; FedAvg far right"
-)
-def bytes_sent() -> Figure:
-    """Accuracy over megabytes sent, mean over seeds: on all test images, and on a client's own.
-
-    On the right 60 rounds are drawn, each of which sends as much as the last of the 15 on the left.
-    """
-    sent = results.load("side_by_side")["sent"][_SENT]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
-    for row, curve in sent.items():
-        _sent(left, row, curve["megabytes"], curve["accuracy"])
-    left.annotate("all others:\na network each way", (6, 64), color="0.35", ha="right")
-    left.set(title="all test images, 15 rounds", ylabel="right (%)")
-
-    of_row = {ADJUSTED: BASELINE, "Local": "Local", "FedProto, λ = 0.1": "FedProto", BASELINE: BASELINE}
-    own = results.accuracies(_OWN_IMAGES)
-    for row, method in of_row.items():
-        mean = own[row].mean()
-        megabytes = _go_on(sent[method]["megabytes"], len(mean))
-        colour = plots.colour(row)
-        right.plot(megabytes, mean, "--" if row == ADJUSTED else "-", color=colour, lw=2.5)
-    for text, place in {"Local": (2e-3, 86), "FedProto": (0.2, 81), ADJUSTED: (1.3, 60), BASELINE: (9, 22)}.items():
-        side = "right" if text == ADJUSTED else "left"
-        right.text(*place, text, color=plots.colour(text), ha=side)
-    right.set(title="images like a client's own, 60 rounds")
-    for ax in (left, right):
-        ax.set(xlabel="megabytes sent so far, both ways", xscale="log", xlim=(5e-5, 300), ylim=(0, 101))
-        ax.grid(alpha=0.3)
-        ax.minorticks_off()
-    return figure
-
-
-def _go_on(megabytes: Sequence[float], rounds: int) -> np.ndarray:
-    """What is sent in more rounds, each of which sends as much as the last one of those given."""
-    more = np.arange(1, rounds - len(megabytes) + 1)
-    return np.concatenate([megabytes, megabytes[-1] + more * (megabytes[-1] - megabytes[-2])])
-
-
-def _sent(ax: Axes, row: str, sent: Sequence[float], accuracy: Sequence[float]) -> None:
-    """A curve in the method's colour, named at its end; grey for those that send a network each way."""
-    if row not in _ALONE:
-        ax.plot(sent, accuracy, color="0.6", lw=1)
-        return
-    colour = plots.colour(row)
-    ax.plot(sent, accuracy, color=colour, lw=2.5, zorder=3)
-    end = (sent[-1], accuracy[-1])
-    plots.label(ax, end, row, _ALONE[row], color=colour, ha="right")

@@ -1,7 +1,6 @@
 """Tables of notebook 06, in which all methods have one protocol: words and Markdown."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,32 +15,6 @@ ADJUSTED = "FedAvg (adjusted)"  # its model's answers, to the classes of the cli
 OWN = ("FedProto", "Local")  # whose clients keep networks of their own, and know their classes
 TRIALS = {"digits, β = 0.5": "side-digits-trials", "five domains": "side-domains-trials"}
 
-# Tables of the papers' own comparisons, and methods that are called otherwise there.
-_MAIN_TABLES = {
-    "MOON": ["Table 1"],
-    "FedProc": ["Table 2"],
-    "FedSSC": ["Table I"],
-    "FedProto": ["Table 2"],
-    "FedPLCC": ["Table II", "Table III", "Table IV"],
-}
-_BY_YEAR = [
-    "Local",
-    BASELINE,
-    "FedProx",
-    "SCAFFOLD",
-    "MOON",
-    "FedProc",
-    "FedProto",
-    "FedSSC",
-    "FedProto+FedAvg",
-    "FedPLCC",
-]
-_OTHER_NAMES = {"SOLO": "Local", "FedPLCC (Ours)": "FedPLCC"}
-_ON_CIFAR10 = {
-    "MOON Table 1": "CIFAR-10",
-    "FedProc Table 2": "CIFAR-10",
-    "FedSSC Table I": "TOP-1 ACCURACY",
-}
 _TUNED = {"mu_glob": "μ_glob, μ_moon a fifth", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
 
 
@@ -134,46 +107,6 @@ def _or_lowest(mean: float | None) -> float:
 def lead_in(table: str, method: str, over: str = BASELINE, column: str = "accuracy") -> Lead:
     """The lead of a method in one table."""
     return results.compare(results.cell(table, method, column), results.cell(table, over, column))
-
-
-def met_in_papers() -> pd.DataFrame:
-    """Which of our methods each paper compares: papers are columns, both by year."""
-    names = _BY_YEAR
-    columns = {}
-    for paper, found in _compared().items():
-        columns[paper] = ["●" if name in found else "" for name in names]
-    return pd.DataFrame(columns, index=names)
-
-
-def pairs_that_met() -> tuple[int, int]:
-    """Of the pairs among the papers' methods, one a paper: how many share a table, and how many there are."""
-    pairs = [set(pair) for pair in combinations(_MAIN_TABLES, 2)]
-    met = [pair for pair in pairs if any(pair <= found for found in _compared().values())]
-    return len(met), len(pairs)
-
-
-def fedavg_as_printed() -> dict[str, float | None]:
-    """FedAvg's accuracy (%) on CIFAR-10, as three papers print it."""
-    found = {}
-    for table, column in _ON_CIFAR10.items():
-        value = results.printed(table)["FedAvg"][column]
-        found[table] = 100 * value if value is not None and value < 1 else value
-    return found
-
-
-def _compared() -> dict[str, set[str]]:
-    """By paper the methods in its main tables, in our names."""
-    compared = {}
-    for paper, tables in _MAIN_TABLES.items():
-        found = set()
-        for table in tables:
-            for row in results.printed(f"{paper} {table}"):
-                name = row.split(",")[0]
-                found.add(_OTHER_NAMES.get(name, name))
-        if paper == "FedPLCC" and "FedProto" in found:  # there weights travel, too
-            found = (found - {"FedProto"}) | {"FedProto+FedAvg"}
-        compared[paper] = found
-    return compared
 
 
 def trials() -> dict[str, dict[str, Any]]:

@@ -243,12 +243,8 @@ def test_seeds_in_the_papers_setting_decide_alone(monkeypatch):
     assert "**confirmed**" in tables.judged_table({"P": [claim]}, str)
 
 
-def test_other_images_and_runs_that_are_no_evidence_decide_nothing(monkeypatch):
+def test_other_images_of_the_same_data_set_decide_nothing(monkeypatch):
     full = in_full((60.0, 60.1, 60.2), (59.4, 59.5, 59.7))
-    named = [{"table": "t", "no evidence": "other networks"}]
-    claim = judged(monkeypatch, full, names=named)
-    assert claim.word == Word.NOT_TESTED
-    assert "other networks" in tables.untested_table([claim], str)
     for one in full.jobs:
         record(one, 60.0, dataset={"name": "cifar10", "note": "a tenth of the images"})
     claim = judged(monkeypatch, full)

@@ -185,7 +185,7 @@ def test_counted_as_in_the_paper_moons_rounds_fit_the_printed_lead_and_favour_a_
     """What the reason of that claim says: FedAvg gets to where it ends in its last round, says the paper."""
     (entry,) = [one for one in claims_file().papers["MOON"].claims if one.where == "Table 2"]
     assert "Counted as in the paper" in entry.reason
-    place = entry.places[0]
+    place = entry.runs[0]
     comparison = compare_at(recorded(place.table), place.ahead, place.behind, place.column)
     last = comparison.ahead.job.settings.num_rounds
     lead = lead_of([last - first for first in comparison.ahead.values])

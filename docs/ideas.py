@@ -48,8 +48,7 @@ def length_one() -> Figure:
 def draw() -> Figure:
     """Ten clients' means of a class: one is drawn, or all are averaged."""
     figure = fedssc.draws()
-    for ax in (figure.axes[1], figure.axes[3]):
-        ax.remove()
+    figure.axes[2].remove()
     for ax, columns in zip(figure.axes, (slice(0, 1), slice(1, 2)), strict=True):
         ax.set_subplotspec(mpl.gridspec.GridSpec(1, 2, figure=figure)[0, columns])
     figure.axes[0].set_title("one client is drawn:\nscatter and bias")

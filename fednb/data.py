@@ -244,14 +244,15 @@ def read(spec: DatasetSpec, path: Path) -> Dataset | None:
 def of_fields(spec: DatasetSpec, values: Mapping[str, Any]) -> Dataset:
     """The set of these `FIELDS`: arrays, and words about them."""
     tensors: dict[str, Any] = {name: torch.from_numpy(values[name]) for name in FIELDS[:6]}
+    mean, std = (spec.mean, spec.std) if spec.mean else _mean_and_std(tensors["images"])
     if not spec.domains:
         tensors |= {"train_groups": None, "test_groups": None}
     return Dataset(
         spec.name,
         **tensors,
         classes=tuple(values["classes"]),
-        mean=spec.mean,
-        std=spec.std,
+        mean=mean,
+        std=std,
         augmentation=spec.augmentation,
         fingerprint=values["fingerprint"],
         source=values["source"],
@@ -259,6 +260,17 @@ def of_fields(spec: DatasetSpec, values: Mapping[str, Any]) -> Dataset:
         remark="; ".join(values["remarks"]),
         group_names=tuple(spec.domains),
     )
+
+
+def _mean_and_std(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean of each channel, scaled to [0, 1], and its standard deviation, never 0."""
+    shades = torch.arange(256, dtype=torch.float64) / 255
+    counts = [channel.flatten().bincount(minlength=256) for channel in images.unbind(1)]
+    shares = torch.stack(counts).double() / counts[0].sum()
+    means = shares @ shades
+    stds = (shares * (shades - means[:, None]) ** 2).sum(1).sqrt().clamp(min=1e-3)
+    mean, std = (tuple(round(x, 4) for x in values.tolist()) for values in (means, stds))
+    return mean, std
 
 
 # --- arrays of images

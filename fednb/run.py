@@ -82,7 +82,7 @@ def _run_one(
             fed = build.federation(settings, methods, workers=workers)
             fed.train = train or fed.train
             _restore(fed, checkpoint)
-            if progress == "bar":
+            if progress != "off":
                 print(f"The record of this run goes to {path.parent}", flush=True)
             if fed.rounds_done and progress != "off":
                 print(f"fednb: this run goes on after round {fed.rounds_done}", file=sys.stderr)

@@ -2,12 +2,11 @@
 
 import argparse
 import ast
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from fednb.errors import CourseError, SweepError, check, guess_beside
+from fednb.errors import SweepError, check, guess_beside
 
 SWEEP_FILES = (".yaml", ".yml")
 
@@ -49,12 +48,11 @@ def count(text: str) -> int:
     return int(text)
 
 
-def file_to_write(text: str) -> Path:
-    """A path at which no folder is."""
-    path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file, {path / 'curves.csv'}")
-    return path
+def csv_file(text: str) -> Path:
+    """The path of a CSV file."""
+    if not text.endswith(".csv"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file such as curves.csv")
+    return Path(text)
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -63,11 +61,6 @@ def assignment(text: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         form = "of the form name=value, such as num_rounds=20, without spaces and dashes"
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {form}")
-    if re.fullmatch(r"-?\d+,\d+", value):
-        point = value.replace(",", ".")
-        raise argparse.ArgumentTypeError(
-            f"{text}: a number has a point: did you mean {name}={point}?"
-        )
     is_word = value.lower() in ("true", "false", "none")
     try:
         return name, ast.literal_eval(value.title() if is_word else value[:1000])
@@ -101,21 +94,19 @@ def write(files: Mapping[Path, str], beside: TextIO | None = None) -> None:
 
 
 def check_sweep_file(path: Path) -> None:
-    """Refuse what is not there, or a notebook, before anything slow is imported."""
+    """Refuse what is no sweep file, or not there, before anything slow is imported."""
     check(path.exists(), f"{path}: No such file or directory{guess_beside(path)}.", SweepError)
-    if path.suffix == ".ipynb":
-        if '"handout"' in path.read_text(encoding="utf-8", errors="replace"):
-            raise CourseError(f"{path} is a hand-out: did you mean `fednb course check {path}`?")
-        raise SweepError(
-            f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
-            f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
-        )
+    message = (
+        f"{path} is no sweep file (*.yaml), which says which runs of a notebook are made: "
+        "`fednb run` makes one run of a notebook, and `fednb new NAME` writes an example of a file."
+    )
+    check(path.is_dir() or path.suffix in SWEEP_FILES, message, SweepError)
 
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
 LATEX = argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
 CURVES = argument(
-    "--curves", type=file_to_write, metavar="FILE.csv", help="write the accuracy of each round"
+    "--curves", type=csv_file, metavar="FILE.csv", help="write the accuracy of each round"
 )
 NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")

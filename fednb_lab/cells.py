@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fednb import ROOT, papers, results
+from fednb import ROOT, results
 from fednb.errors import ReportError, check, require_known
 from fednb.leads import interval
 from fednb.records import Record, read, state
@@ -300,10 +300,8 @@ def cells_named(name: str) -> list[Cell]:
         table = table or (next(iter(own)) if len(own) == 1 else "")
         require_known(f"{file} has several tables, or none called", table, own, ReportError)
         return cells_of(own[table])
-    tables = sweeps.read_tables(papers.folder() / "sweeps")
-    told = "FILE.yaml:TABLE is a table of your own, and the project has no table"
-    require_known(told, name, tables, ReportError)
-    return cells_of(tables[name], records_of(tables[name], _COMMITTED))
+    project = sweeps.project_table(name)
+    return cells_of(project, records_of(project, _COMMITTED))
 
 
 def records_of(table: Table, folder: Path | None = None) -> dict[Path, Record]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 from fednb import data
 from fednb.errors import FednbError
@@ -10,32 +9,19 @@ from fednb.errors import FednbError
 _LEARNED = 0.05  # of the way from guessing to 100 %: what has come less far has learned nothing
 
 
-class Ended(NamedTuple):
-    """What a method came to on a data set."""
+def learned_nothing(ended: Iterable[tuple[str, float | None, str]]) -> str:
+    """Name those that end where guessing does, and say what may help; "" if there are none.
 
-    name: str  # as the sentence calls it
-    accuracy: float | None  # in percent; None where it has none
-    dataset: str
-
-
-def learned_nothing(ended: Iterable[Ended]) -> str:
-    """Name those that end where guessing does, and say what may help; "" if there are none."""
+    Of each it takes a name, the accuracy in percent, and the data set.
+    """
     named = []
-    for one in ended:
-        chance = _guessing(one.dataset)
-        if chance is None or one.accuracy is None:
-            continue
-        if one.accuracy < chance + _LEARNED * (100 - chance):
-            named.append(f"{one.name} ({one.accuracy:.1f} %, guessing gives {chance:.3g} %)")
+    for name, accuracy, dataset in ended:
+        chance = None
+        with suppress(FednbError, OSError, ZeroDivisionError):  # somebody's own images may be gone
+            chance = 100 / data.spec_of(dataset).num_classes
+        if chance and accuracy is not None and accuracy < chance + _LEARNED * (100 - chance):
+            named.append(f"{name} ({accuracy:.1f} %, guessing gives {chance:.3g} %)")
     if not named:
         return ""
     advice = "more rounds, more local epochs or another learning rate may help"
     return f"Learned nothing: {'; '.join(named)}; {advice}."
-
-
-def _guessing(dataset: str) -> float | None:
-    """The accuracy (%) of one who guesses among all classes; None if their number is unknown."""
-    with suppress(FednbError, OSError):  # somebody's own images may be gone
-        num_classes = data.spec_of(dataset).num_classes
-        return 100 / num_classes if num_classes else None
-    return None

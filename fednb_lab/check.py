@@ -4,12 +4,10 @@ Another processor or library rounds in other ways, and training blows such diffe
 rounds are compared strictly, loss by loss, and ends by what runs scatter over seeds anyway.
 """
 
-import dataclasses
 import math
 import shutil
-import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +18,8 @@ from fednb.errors import ReportError, check, require_known
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
 from fednb_lab import pool
-from fednb_lab.cells import Cell, cells_named
-from fednb_lab.jobs import Job, recorded_and_missing
+from fednb_lab.cells import Cell, Run, cells_named
+from fednb_lab.jobs import missing
 
 # of losses, relative, in the first round and in the second: in the first MOON is still FedAvg
 TOLERANCES = (1e-3, 1e-2)
@@ -32,34 +30,23 @@ SPREADS = 3.0  # standard deviations over seeds by which two ends of one run may
 class MadeAgain(NamedTuple):
     """A run, as it is recorded and as it was made now."""
 
-    job: Job
     recorded: Record
     made: Record
 
     @property
-    def same_status(self) -> bool:
-        """Whether both finished, or both diverged."""
-        return self.recorded["status"] == self.made["status"]
-
-    @property
     def difference(self) -> float:
-        """Of the final accuracies, in points; infinite if only one has one."""
-        if not self.same_status:
+        """How many points the ends are apart; infinite if only one finished."""
+        if self.recorded["status"] != self.made["status"]:
             return math.inf
         if self.made["status"] != "finished":
             return 0.0
-        return self.made["final"]["accuracy"] - self.recorded["final"]["accuracy"]
+        return abs(self.made["final"]["accuracy"] - self.recorded["final"]["accuracy"])
 
     @property
     def rounds_apart(self) -> int:
         """In how many rounds the accuracies differ at all."""
-        before, now = (one["metrics"].get("accuracy", []) for one in (self.recorded, self.made))
+        before, now = (one["metrics"].get("accuracy", []) for one in self)
         return sum(a != b for a, b in zip(before, now, strict=False))
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether it agrees to the last recorded digit in every round."""
-        return self.difference == 0 and self.rounds_apart == 0
 
     @property
     def first_losses_apart(self) -> float | None:
@@ -77,51 +64,20 @@ class MadeAgain(NamedTuple):
                         shares.append(apart / allowed)
         return max(shares, default=None)
 
-    @property
-    def begins_alike(self) -> bool:
-        """Whether the first rounds agree, as far as losses of them are recorded."""
-        apart = self.first_losses_apart
-        return apart is None or apart <= 1
-
-    @property
-    def same_data(self) -> bool:
-        """Whether both were made on the very same images."""
-        fingerprints = {one["dataset"].get("fingerprint") for one in (self.recorded, self.made)}
-        return len(fingerprints) == 1
+    def __str__(self) -> str:
+        """Both ends, and in how many rounds they differ."""
+        seed = self.recorded["settings"]["seed"]
+        before, now = map(_end_of, self)
+        rounds = f"{self.rounds_apart} of {len(self.made['metrics'].get('accuracy', []))} rounds"
+        apart = f"{rounds} differ" if self.rounds_apart else "all rounds equal"
+        return f"seed {seed}: recorded {before}, now {now}; {apart}"
 
 
-class Check(NamedTuple):
-    """Runs that were made again, and how much the ends of such runs scatter over seeds."""
+class Verdict(NamedTuple):
+    """Whether something agrees, and the sentences that say by what that was judged."""
 
-    runs: Sequence[MadeAgain]
-    scatter: float | None  # standard deviation of recorded accuracies; None: too few seeds
-
-    @property
-    def margin(self) -> float | None:
-        """By how many points two ends of one run may differ; None if nobody knows."""
-        return None if self.scatter is None else max(CLOSE, SPREADS * self.scatter)
-
-    @property
-    def largest(self) -> float:
-        """The largest difference of final accuracies, in points."""
-        return max(abs(run.difference) for run in self.runs)
-
-    @property
-    def begins_alike(self) -> bool:
-        """Whether the first rounds of all runs agree."""
-        return all(run.begins_alike for run in self.runs)
-
-    @property
-    def ends_alike(self) -> bool:
-        """Whether all end alike, as far as that can be told."""
-        if not all(run.same_status for run in self.runs):
-            return False
-        return self.margin is None or self.largest <= self.margin
-
-    @property
-    def agrees(self) -> bool:
-        """Whether they begin and end alike."""
-        return self.begins_alike and self.ends_alike
+    agrees: bool
+    text: str
 
 
 def cell_to_check(name: str, row: str | None = None, column: str | None = None) -> Cell:
@@ -134,52 +90,34 @@ def cell_to_check(name: str, row: str | None = None, column: str | None = None) 
     for kind, wanted in {"row": row, "column": column}.items():
         if wanted is not None:
             known = dict.fromkeys(getattr(cell, kind) for cell in cells)
-            of_row = f" in the row {row}" if kind == "column" and row is not None else ""
-            message = f"{name} has{of_row} no recorded {kind}"
-            require_known(message, wanted, known, ReportError)
+            require_known(f"{name} has no recorded {kind}", wanted, known, ReportError)
             cells = [cell for cell in cells if getattr(cell, kind) == wanted]
-    return min(cells, key=seconds)
+    return min(cells, key=lambda cell: seconds(cell.runs))
 
 
-def seconds(cell: Cell) -> float:
-    """Add up how long the recorded runs of a cell took, one after the other."""
-    return sum(run.record.get("wall_seconds", 0.0) for run in cell.runs)
+def seconds(runs: Sequence[Run]) -> float:
+    """Add up how long recorded runs took, one after the other."""
+    return sum(run.record.get("wall_seconds", 0.0) for run in runs)
 
 
-def recorded_runs(cell: Cell, most: int | None = None) -> list[tuple[Job, Record]]:
-    """List the runs of a cell with their records, by their seeds; at most so many."""
-    return [(run.job, run.record) for run in cell.runs[:most]]
+def make_again(cell: Cell, runs: Sequence[Run], *, jobs: int = 1) -> Verdict:
+    """Make runs of a cell again, where nothing recorded is touched, and compare.
 
-
-def make_again(cell: Cell, most: int | None = None, *, jobs: int = 1) -> Check:
-    """Make runs of a cell again, at most so many, where nothing recorded is touched.
-
-    They are kept until all are made, so that after an interruption the next check goes on. A
-    `SweepError` tells of one that failed, whose log then stays, too.
+    They lie in a folder of the cell and of the code of its method until all are made, so that after
+    an interruption the next check goes on. A `SweepError` tells of one that failed, whose log then
+    stays, too.
     """
-    folder = folder_of(cell)
-    runs = recorded_runs(cell, most)
-    elsewhere = [dataclasses.replace(job, path=folder / "runs" / job.path.name) for job, _ in runs]
-    made_before, todo = recorded_and_missing(elsewhere)
-    if made_before:
-        told = f"{len(made_before)} of {len(runs)} were made before an interruption, in {folder}"
-        print(told, file=sys.stderr, flush=True)
-    if todo:
-        pool.run_needed(todo, jobs=jobs)
-    made = [
-        MadeAgain(job, recorded, ledger.read(again.path))
-        for (job, recorded), again in zip(runs, elsewhere, strict=True)
-    ]
-    shutil.rmtree(folder, ignore_errors=True)
-    return Check(made, scatter_of(cell))
-
-
-def folder_of(cell: Cell) -> Path:
-    """Name the folder in which runs of a cell are made again: another one for other code."""
     job = cell.job
     code = [ledger.commit(), sources.digest(papers.methods(job.notebook)[job.settings.method])]
     name = ledger.key({"cell": [cell.table, cell.row, cell.column], "code": code})
-    return job.path.absolute().parent.parent / "check" / name
+    folder = job.path.absolute().parent.parent / "check" / name
+    elsewhere = [replace(run.job, path=folder / "runs" / run.job.path.name) for run in runs]
+    if missing(elsewhere):
+        pool.run_needed(missing(elsewhere), jobs=jobs)
+    pairs = zip(runs, elsewhere, strict=True)
+    made = [MadeAgain(run.record, ledger.read(again.path)) for run, again in pairs]
+    shutil.rmtree(folder, ignore_errors=True)
+    return judge(made, scatter_of(cell))
 
 
 def scatter_of(cell: Cell) -> float | None:
@@ -189,61 +127,52 @@ def scatter_of(cell: Cell) -> float | None:
     return float(np.std(accuracies, ddof=1)) if len(accuracies) >= MIN_SEEDS else None
 
 
-def outcome(checked: Check) -> str:
-    """Say in sentences what making runs again has shown, and by what it was judged."""
-    lines = [_line(run) for run in checked.runs]
-    if not all(run.same_data for run in checked.runs):
+def judge(runs: Sequence[MadeAgain], scatter: float | None) -> Verdict:
+    """Say what making runs again has shown; ``scatter`` is the standard deviation over seeds."""
+    lines = [str(run) for run in runs]
+    images = [[one["dataset"].get("fingerprint") for one in run] for run in runs]
+    if any(before != now for before, now in images):
         lines.append("These are not the images of the records, so the numbers need not agree.")
-    if all(run.is_exact for run in checked.runs):
+    if not any(run.difference or run.rounds_apart for run in runs):
         lines.append("Agrees: the same in every round, to the last digit.")
-        return "\n".join(lines)
-    verdict = "Agrees." if checked.agrees else "Does not agree."
-    lines.append(f"{verdict} {_beginning(checked)} {_end(checked)}")
-    return "\n".join(lines)
+        return Verdict(True, "\n".join(lines))
+    beginning, end = _beginning(runs), _end(runs, scatter)
+    agrees = beginning.agrees and end.agrees
+    told = "Agrees." if agrees else "Does not agree."
+    lines.append(f"{told} {beginning.text} {end.text}")
+    return Verdict(agrees, "\n".join(lines))
 
 
-def _beginning(checked: Check) -> str:
+def _beginning(runs: Sequence[MadeAgain]) -> Verdict:
     """What the first rounds say."""
-    known = [run.first_losses_apart for run in checked.runs]
-    apart = [one for one in known if one is not None]
-    if not apart:
-        return "The records hold no losses, so first rounds were not compared."
+    known = [run.first_losses_apart for run in runs]
+    apart = max((one for one in known if one is not None), default=None)
+    if apart is None:
+        return Verdict(True, "The records hold no losses, so first rounds were not compared.")
     allowed = " and ".join(f"{tolerance:.1%}" for tolerance in TOLERANCES)
-    if checked.begins_alike:
-        return (
-            f"In the first two rounds losses are equal, as far as rounding lets them ({allowed})."
-        )
-    times = f"{max(apart):.1f} times"
-    return (
-        f"In the first two rounds losses differ by {times} what rounding makes ({allowed}): "
-        "that is other code or other data."
-    )
+    told = f"In the first two rounds losses differ by {apart:.1f} times what rounding makes"
+    if apart <= 1:
+        return Verdict(True, f"{told} ({allowed}).")
+    return Verdict(False, f"{told} ({allowed}): that is other code or other data.")
 
 
-def _end(checked: Check) -> str:
+def _end(runs: Sequence[MadeAgain], scatter: float | None) -> Verdict:
     """What the last round says."""
-    if not all(run.same_status for run in checked.runs):
-        return "A run finished, and its other did not."
-    told = f"At the end they are up to {checked.largest:.2f} points apart"
-    if checked.margin is None:
+    largest = max(run.difference for run in runs)
+    if largest == math.inf:
+        return Verdict(False, "A run finished, and its other did not.")
+    told = f"At the end they are up to {largest:.2f} points apart"
+    if scatter is None:
         few = f"fewer than {MIN_SEEDS} seeds are recorded, so nobody knows how runs scatter"
-        return f"{told}, which was not judged: {few}."
-    compared = "within" if checked.ends_alike else "more than"
-    return f"{told}, {compared} the {checked.margin:.2f} that runs scatter by over seeds."
+        return Verdict(True, f"{told}, which was not judged: {few}.")
+    margin = max(CLOSE, SPREADS * scatter)
+    is_within = largest <= margin
+    compared = "within" if is_within else "more than"
+    told = f"{told}, {compared} the {margin:.2f} that runs scatter by over seeds."
+    return Verdict(is_within, told)
 
 
-def _line(run: MadeAgain) -> str:
-    """A run in a line: recorded, made, and in how many rounds they differ."""
-    seed = run.job.settings.seed
-    recorded, made = _accuracy(run.recorded), _accuracy(run.made)
-    apart = "all rounds equal"
-    if run.rounds_apart:
-        rounds = len(run.made["metrics"]["accuracy"])
-        apart = f"{run.rounds_apart} of {rounds} rounds differ"
-    return f"seed {seed}: recorded {recorded}, now {made}; {apart}"
-
-
-def _accuracy(record: Record) -> str:
+def _end_of(record: Record) -> str:
     """Such as ``93.60 %``, or the status of a run that did not finish."""
     if record["status"] != "finished":
         return record["status"]

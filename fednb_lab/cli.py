@@ -1,19 +1,17 @@
 """The command line: ``fednb COMMAND``; without one, all are named."""
 
 import argparse
-import difflib
 import inspect
 import io
 import os
 import signal
 import sys
-from collections.abc import Collection
 from typing import Any, NoReturn
 
 import fednb_lab.commands  # each adds to COMMANDS
 import fednb_lab.course.commands  # noqa: F401
 from fednb import __version__
-from fednb.errors import FednbError
+from fednb.errors import FednbError, require_known
 from fednb_lab.arguments import COMMANDS, Command, assignment
 
 _VARIABLES = """\
@@ -30,17 +28,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser that says what a misspelt command may have been meant to be."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        known = list(action.choices or ())
-        if known and value not in known:
-            guess = _guess(value, known) or "."
-            message = f"there is no {value!r}{guess} Known are {', '.join(known)}."
-            raise argparse.ArgumentError(action, message)
-
-
-def _guess(word: str, known: Collection[str]) -> str:
-    """Such as ``: did you mean 'sweep'?``; "" if no known word is close."""
-    closest = difflib.get_close_matches(word, known, 1)
-    return f": did you mean {closest[0]!r}?" if closest else ""
+        try:
+            require_known("there is no", value, list(action.choices or [value]))
+        except FednbError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,8 +68,8 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     )
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
-    options = parser._option_string_actions
-    parser.set_defaults(function=command.function, options=options, parser=parser)
+    flags = [flag for flag in parser._option_string_actions if flag not in ("-h", "--help")]
+    parser.set_defaults(function=command.function, options=flags, parser=parser)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -98,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        print(f"\nfednb: stopped{_how_to_go_on(args.function.__name__)}.", file=sys.stderr)
+        print("\nfednb: stopped; the same command goes on where this one ended.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -112,38 +103,24 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _how_to_go_on(function: str) -> str:
-    if function == "course_grade":
-        return "; the same command grades those who are left"
-    if function.startswith("course_"):
-        return ""
-    return "; the same command goes on, from the last checkpoint of a run that has one"
-
-
 def _parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = _parser()
-    args, rest = parser.parse_known_args(arguments)
+    args, rest = _parser().parse_known_args(arguments)
     # argparse takes no positional words after an option
     takes_settings = "methods" in args or "parameters" in args
-    are_settings = all("=" in word and not word.startswith("-") for word in rest)
-    if rest and not (takes_settings and are_settings):
-        guess = _guess(rest[0], args.options)
-        if takes_settings:
-            guess = guess or _without_dashes(rest)
-        if args.function is COMMANDS["new"].function:
-            guess = guess or f": a name is one word, such as {'_'.join([args.name, *rest])}"
-        args.parser.error(f"unrecognized arguments: {' '.join(rest)}{guess}")
+    for word in rest:
+        if not takes_settings or "=" not in word or word.startswith("-"):
+            told = "unrecognized argument"
+            if takes_settings:
+                told = "a setting is name=value, without dashes; unrecognized argument"
+            try:
+                require_known(told, word, args.options)
+            except FednbError as error:
+                args.parser.error(str(error))
     if "methods" in args:
         args.methods += rest
     elif "parameters" in args:
         args.parameters += map(assignment, rest)
     return args
-
-
-def _without_dashes(words: list[str]) -> str:
-    """Such as ``: write lr=0.1``, for ``--lr=0.1`` and ``--lr 0.1``; "" for what is no setting."""
-    name, _, value = "=".join(words[:2]).lstrip("-").partition("=")
-    return f": write {name}={value}" if value and words[0].startswith("--") else ""
 
 
 def _own_the_process() -> None:

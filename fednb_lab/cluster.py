@@ -151,10 +151,8 @@ def _refusal(task: Task, expected: Mapping[str, str], named: str) -> str:
     different = [name for name in expected if digests[name] != expected[name]]
     if not different:
         return ""
-    return (
-        f"{named} has other {' and '.join(different)} than the sweep: make them the same there, "
-        "and restart the worker."
-    )
+    way_out = "make them the same there, and restart the worker"
+    return f"{named} has other {' and '.join(different)} than the sweep: {way_out}."
 
 
 def _is_unwanted(worker: Any, task_key: Any) -> bool:

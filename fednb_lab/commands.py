@@ -8,11 +8,11 @@ import argparse
 import os
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fednb.errors import FednbError, RunError, SweepError, check
+from fednb.errors import FednbError, SweepError, check
 from fednb_lab.arguments import (
     AGAIN,
     CURVES,
@@ -33,6 +33,7 @@ from fednb_lab.arguments import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from fednb_lab.cells import Cell
     from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
@@ -63,7 +64,7 @@ def notebooks(args: argparse.Namespace) -> int:
     (out / "logs").mkdir(parents=True, exist_ok=True)
     failed = []
     places = min(len(files), os.cpu_count() or 1)  # a notebook for each core, on one thread
-    queue = deque(sorted(files, key=lambda file: file.stat().st_size, reverse=True))
+    longest_first = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
     print(f"Executing {len(files)} notebooks, {places} at once", flush=True)
     with processes.own_processes() as call:
 
@@ -74,10 +75,9 @@ def notebooks(args: argparse.Namespace) -> int:
             task = (engine.execute_whole, file, out / "notebooks" / file.name, parameters)
             return call(*task, environment=environment, log=log)
 
-        ended = pool.side_by_side(queue, start, places)
+        ended = pool.side_by_side(deque(longest_first), start, places)
         for number, (file, error) in enumerate(ended, start=1):
-            if error:
-                failed.append(file.stem)
+            failed += [file.stem] if error else []
             told = f"FAILED in {error}" if error else "done"
             print(f"[{number}/{len(files)}] {file.stem:<18} {told}", flush=True)
     print(f"The executed notebooks are in {out / 'notebooks'}")
@@ -137,18 +137,16 @@ def run(args: argparse.Namespace) -> int:
     files.path(args.notebook)  # first, as what comes next is slow to import
     from fednb import records as ledger
     from fednb_lab import pool
-    from fednb_lab.chance import Ended, learned_nothing
-    from fednb_lab.jobs import Notebook, tell_if_among_the_projects, tell_other_code
+    from fednb_lab.chance import learned_nothing
+    from fednb_lab.jobs import Notebook, tell_other_code
 
     job = Notebook(args.notebook).job(each_given_once(args.parameters))
     print(job.settings, flush=True)
-    tell_if_among_the_projects([job])
-    if job.recorded.status in ledger.RESULTS and not args.again:
+    if job.status in ledger.RESULTS and not args.again:
         print("This run is recorded already.")
         tell_other_code([job])
     else:
         pool.check_prerequisites([job])
-        print(f"The record of this run goes to {job.path.parent}", flush=True)
         error = pool.run_in_this_process(job, again=args.again)
         if error:
             print(f"fednb: the run failed: {error}", file=sys.stderr)
@@ -157,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     accuracy = record.get("final", {}).get("accuracy")
     text = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %"
     print(f"{text} ({record['status']})")
-    warning = learned_nothing([Ended(job.settings.method, accuracy, job.settings.dataset)])
+    warning = learned_nothing([(job.settings.method, accuracy, job.settings.dataset)])
     if warning:
         print(warning)
     print(f"record: {job.path}")
@@ -202,9 +200,9 @@ def sweep(args: argparse.Namespace) -> int:
     only += args.only or ()
     selected = jobs.select([job for table in tables.values() for job in table.jobs], only)
     unique = jobs.each_once(selected)
-    jobs.tell_if_among_the_projects(unique)
-    recorded, todo = ([], unique) if args.again else jobs.recorded_and_missing(unique)
-    jobs.tell_other_code(recorded)
+    todo = unique if args.again else jobs.missing(unique)
+    if not args.again:
+        jobs.tell_other_code(unique)
     kept = args.notebooks and args.notebooks.absolute()
     if kept and not args.again:
         lacking = [job for job in unique if not (kept / f"{job.path.stem}.ipynb").exists()]
@@ -214,17 +212,14 @@ def sweep(args: argparse.Namespace) -> int:
     for table in named:
         cells.cells_of(table, {})  # of no records: a measure that nobody knows is told now
     if args.dry_run:
-        for table in named:
-            duration = jobs.median_duration(table.jobs)
-            if duration:
-                print(f"{table.name}: a run took {duration}")
+        _list_tables(named)
         for job in todo:
             parameters = [f"{name}={value}" for name, value in job.parameters.items()]
             print(f"{job.table}: {' '.join([job.notebook, *parameters])}")
         return 0
     how = {"scheduler": args.scheduler, "again": args.again, "notebooks": kept}
     outcomes = pool.run(todo, jobs=args.jobs or 1, **how) if todo else []
-    _show_tables(list(tables.values()), named)
+    _show_tables(list(tables.values()), named if len(named) <= _SHOWN_AT_ONCE else [])
     failed = [outcome for outcome in outcomes if outcome.error]
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {job.log}")
@@ -234,20 +229,27 @@ def sweep(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
-    """Print the tables of a sweep, if they are few; of a file of one's own write their page."""
-    from fednb_lab import pages
-    from fednb_lab.tables import is_own
+def _show_tables(
+    tables: "Sequence[Table]",
+    shown: "Sequence[Table]",
+    out: Path | None = None,
+    *,
+    as_latex: bool = False,
+) -> "dict[str, list[Cell]]":
+    """Print tables, and write pages of those of one's own files; returns the cells of both."""
+    from fednb_lab import exports, pages
+    from fednb_lab.tables import is_own, table_in_full
 
-    shown = named if len(named) <= _SHOWN_AT_ONCE else []
     own = [table for table in tables if is_own(table)]
     cells = pages.recorded_cells({table.name: table for table in [*own, *shown]}.values())
-    for text in pages.tables_with_runs(shown, cells):
-        print(f"\n{text}")
+    written = exports.latex if as_latex else table_in_full
+    for text in pages.tables_with_runs(shown, cells, written):
+        print(f"{text}\n")
     for file in dict.fromkeys(table.file for table in own):
-        write(pages.own_pages([table for table in own if table.file == file], cells))
-    if not own and not shown:
-        print("fednb report writes their tables.")
+        of_file = [table for table in own if table.file == file]
+        # `--latex > table.tex` is to hold tables alone
+        write(pages.own_pages(of_file, cells, out), sys.stderr if as_latex else sys.stdout)
+    return cells
 
 
 @command(
@@ -261,51 +263,55 @@ def list_tables(args: argparse.Namespace) -> None:
     fednb list 01_moon
     fednb list my_method.yaml
     """
-    import yaml
-
     from fednb import ROOT
     from fednb import notebooks as files
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     sweeps = ROOT / "notebooks" / "sweeps"
     if args.notebook is None:
-        print(f"{'notebook':<28} tables  title", flush=True)
-        for notebook in files.notebooks(extras=True):
-            file = sweeps / f"{notebook.stem}.yaml"
-            tables = yaml.load(file.read_bytes(), loader)["tables"] if file.exists() else {}
-            title = files.cells(notebook, "markdown")[0].partition("\n")[0].strip("# ")
-            print(f"{notebook.stem:<28} {len(tables):>6}  {title}", flush=True)
-        print("\nIts tables, and what is recorded of them: fednb list 01_moon")
-        print("To read, run and change it:              fednb copy 01_moon")
+        _list_notebooks(sweeps)
         return
     file = Path(args.notebook)
     if file.suffix in SWEEP_FILES:
         check_sweep_file(file)
     else:
-        notebook = files.path(args.notebook)
-        is_own = files.name(args.notebook).endswith(".ipynb")
-        file = notebook.with_suffix(".yaml") if is_own else sweeps / f"{notebook.stem}.yaml"
-        message = f"{notebook.stem} has no tables: `fednb list` shows which have some."
-        if is_own:
-            message = f"{notebook.name} has no sweep file {file.name} beside it, so no tables."
-        check(file.exists(), message, SweepError)
-    from fednb_lab.jobs import TIERS, median_duration, recorded_and_missing
+        name = files.name(args.notebook)  # the path of one's own
+        file = sweeps / f"{name}.yaml"
+        way_out = "`fednb list` shows which have some, `fednb list FILE.yaml` tables of your own"
+        check(file.exists(), f"{args.notebook} has no tables: {way_out}.", SweepError)
     from fednb_lab.sweeps import read_tables
 
-    read = read_tables(file).values()
-    for tier in TIERS:
-        of_tier = [table for table in read if table.tiers[0] == tier]
-        if of_tier:
-            print(f"\n{tier}: {'table':<24} recorded  title (time of a run)", flush=True)
-        for table in of_tier:
-            recorded, missing = recorded_and_missing(table.jobs)
-            share = f"{len(recorded)}/{len(recorded) + len(missing)}"
-            duration = median_duration(table.jobs)
-            title = f"{table.title} ({duration} a run)" if duration else table.title
-            print(f"  {table.name:<34} {share:>7}  {title}")
+    _list_tables(read_tables(file).values())
     print(f"\nRuns of a table:     fednb sweep {file} --table NAME")
     of_file = "" if file.parent == sweeps else f"{file}:"
     print(f"One cell once more:  fednb check {of_file}NAME")
+
+
+def _list_tables(tables: "Iterable[Table]") -> None:
+    from fednb_lab.jobs import TIERS, each_once, median_duration, missing
+
+    print(f"{'table':<28} recorded  tier         title (time of a run)", flush=True)
+    for table in sorted(tables, key=lambda table: TIERS.index(table.tiers[0])):
+        number = len(each_once(table.jobs))
+        share = f"{number - len(missing(table.jobs))}/{number}"
+        took = median_duration(table.jobs)
+        title = f"{table.title} ({took})" if took else table.title
+        print(f"{table.name:<28} {share:>8}  {table.tiers[0]:<11}  {title}")
+
+
+def _list_notebooks(sweeps: Path) -> None:
+    import yaml
+
+    from fednb import notebooks as files
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    print(f"{'notebook':<28} tables  title", flush=True)
+    for notebook in files.notebooks(extras=True):
+        file = sweeps / f"{notebook.stem}.yaml"
+        tables = yaml.load(file.read_bytes(), loader)["tables"] if file.exists() else {}
+        title = files.cells(notebook, "markdown")[0].partition("\n")[0].strip("# ")
+        print(f"{notebook.stem:<28} {len(tables):>6}  {title}", flush=True)
+    print("\nIts tables, and what is recorded of them: fednb list 01_moon")
+    print("To read, run and change it:              fednb copy 01_moon")
 
 
 # ---- results
@@ -331,23 +337,14 @@ def compare(args: argparse.Namespace) -> None:
     fednb compare FedAvg MOON --latex --curves curves.csv
     """
     names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
-    if not names:
-        raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
     overrides = each_given_once([for_methods(word) for word in args.methods if word not in names])
     message = "seed=... is one run: say --seeds N, which are counted from 0."
     check("seed" not in overrides, message, SweepError)
-    from fednb import notebooks as files
-
-    for name in names:
-        told = f"{name} is a sweep file: `fednb sweep {name}` makes its runs."
-        check(Path(name).suffix not in SWEEP_FILES, told, SweepError)
-        if name.endswith(".ipynb"):
-            files.path(name)  # first, as what comes next is slow to import
     from fednb_lab.jobs import contestants_of
 
     contestants = contestants_of(names)
-    if len(contestants) < 2:
-        raise SweepError(f"{names[0]} is compared with nothing: name another method, too.")
+    message = "One method is compared with others: name two, for instance FedAvg MOON."
+    check(len(contestants) > 1, message, SweepError)
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
     from fednb_lab import compare as comparing
     from fednb_lab import exports
@@ -359,7 +356,8 @@ def compare(args: argparse.Namespace) -> None:
     beside = sys.stderr if args.latex else sys.stdout
     print(*made.paths, f"records are in {made.runs}", sep="\n", file=beside)
     if args.curves is not None:
-        write({args.curves: exports.curves_csv([made.table], {made.table.name: made.cells})})
+        curves = exports.curves_csv([made.table], {made.table.name: made.cells})
+        write({args.curves: curves}, beside)
 
 
 @command(
@@ -378,29 +376,26 @@ def check_cell(args: argparse.Namespace) -> int:
     fednb check digits FedAvg --seeds 1
     fednb check my_method.yaml MyMethod --column 0.5
     """
-    file = args.table.partition(":")[0]
-    if Path(file).suffix in (*SWEEP_FILES, ".ipynb"):
-        check_sweep_file(Path(file))
-    from tqdm import tqdm
-
+    file = Path(args.table.partition(":")[0])
+    if file.suffix in (*SWEEP_FILES, ".ipynb"):
+        check_sweep_file(file)
     from fednb_lab import check as checking
     from fednb_lab import words
+    from fednb_lab.jobs import duration
 
-    print(f"Reading the records of {args.table}", file=sys.stderr, flush=True)
     cell = checking.cell_to_check(args.table, args.row, args.column)
-    runs = checking.recorded_runs(cell, args.seeds)
-    seconds = sum(record.get("wall_seconds", 0.0) for _, record in runs)
-    took = tqdm.format_interval(int(seconds))
-    devices = ", ".join(dict.fromkeys(record.get("device", "unknown") for _, record in runs))
+    runs = cell.runs[: args.seeds]
+    took = duration(checking.seconds(runs))
+    devices = ", ".join(dict.fromkeys(run.record.get("device", "unknown") for run in runs))
     print(f"{cell.table}: {cell.row}, {cell.column}: {words.measured(cell)}")
     print(f"{words.seeds(len(runs))} to make again; when recorded they took {took} on {devices}.")
     if args.dry_run:
         return 0
     sys.stdout.flush()
     print("Making them; a line tells when one has ended", file=sys.stderr, flush=True)
-    checked = checking.make_again(cell, args.seeds, jobs=args.jobs or 1)
-    print(checking.outcome(checked))
-    return int(not checked.agrees)
+    verdict = checking.make_again(cell, runs, jobs=args.jobs or 1)
+    print(verdict.text)
+    return int(not verdict.agrees)
 
 
 @command(
@@ -411,7 +406,7 @@ def check_cell(args: argparse.Namespace) -> int:
     LATEX,
     CURVES,
 )
-def report(args: argparse.Namespace) -> None:
+def report(args: argparse.Namespace) -> int:
     """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
@@ -420,16 +415,16 @@ def report(args: argparse.Namespace) -> None:
     fednb report --runs results/runs --out build/report
     """
     if args.path is not None:
-        _report_own(args)
-        return
+        return _report_own(args)
     message = "--latex and --curves are of a sweep file: fednb report FILE.yaml --latex."
     check(not args.latex and args.curves is None, message, SweepError)
     from fednb import ROOT
     from fednb import records as ledger
 
     folder = (args.runs or ledger.runs_folder(ROOT)).absolute()
-    check(folder.is_dir(), f"There is no folder of run records at {folder}.", RunError)
     print(f"Reading the records in {folder}", flush=True)
+    if not any(folder.glob("*.json")):
+        return _nothing_recorded(str(folder), "`fednb sweep` makes runs")
     from fednb_lab import for_readers, pages, words
 
     out = (args.out or folder.parent).absolute()
@@ -441,35 +436,34 @@ def report(args: argparse.Namespace) -> None:
         ledger.write_atomically(path, content)
     print(f"{len(results.every_claim)} claims: {words.counted(results.every_claim)}")
     print(f"{len(files)} files written; all that was found is in {out / 'REPORT.md'}")
+    return 0
 
 
-def _report_own(args: argparse.Namespace) -> None:
+def _report_own(args: argparse.Namespace) -> int:
     """The tables of one sweep file, printed and, if it is one's own, written."""
     message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
     check(args.runs is None, message, SweepError)
     check_sweep_file(args.path)
-    from fednb_lab import exports, jobs, pages
+    from fednb_lab import exports, jobs
     from fednb_lab.sweeps import read_tables
-    from fednb_lab.tables import is_own, table_in_full
 
     tables = list(read_tables(args.path).values())
     every_job = [job for table in tables for job in table.jobs]
-    recorded, missing = jobs.recorded_and_missing(every_job)
-    jobs.tell_other_code(recorded)
-    cells = pages.recorded_cells(tables)
-    # `--latex > table.tex` is to hold tables alone
-    beside = sys.stderr if args.latex else sys.stdout
-    texts = pages.tables_with_runs(tables, cells, exports.latex if args.latex else table_in_full)
-    if not texts:
-        told = f"No run of {args.path} is recorded in {jobs.folders_of(every_job)}"
-        print(f"{told}: fednb sweep {args.path} makes them.", file=beside)
-    for text in texts:
-        print(f"{text}\n")
-    if is_own(tables[0]):  # records of the project's may belong to rows of other files
-        jobs.tell_other_defaults(every_job, jobs.records_beside(missing), str(args.path))
-        write(pages.own_pages(tables, cells, args.out), beside)
+    if all(job.status in (None, "stale") for job in every_job):
+        way_out = f"`fednb sweep {args.path}` makes runs"
+        return _nothing_recorded(jobs.folders_of(every_job), way_out)
+    jobs.tell_other_code(every_job)
+    cells = _show_tables(tables, tables, args.out, as_latex=args.latex)
     if args.curves is not None:
+        beside = sys.stderr if args.latex else sys.stdout
         write({args.curves: exports.curves_csv(tables, cells)}, beside)
+    return 0
+
+
+def _nothing_recorded(where: str, way_out: str) -> int:
+    told = f"No run is recorded in {where}, so nothing is written"
+    print(f"fednb: {told}: {way_out}.", file=sys.stderr)
+    return 1
 
 
 # ---- data

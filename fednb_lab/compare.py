@@ -1,9 +1,10 @@
 """Methods against one another in one setting: missing runs are made, all are tabled and drawn."""
 
 import dataclasses
+import itertools
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -24,8 +25,7 @@ from fednb_lab.jobs import (
     Notebook,
     each_once,
     folders_of,
-    recorded_and_missing,
-    tell_if_among_the_projects,
+    missing,
     tell_other_code,
     with_networks,
 )
@@ -45,34 +45,22 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
     number = len(contestants) * seeds
     message = f"{number:,} runs are asked for; at most {MAX_RUNS:,} are made: take fewer seeds."
     check(number <= MAX_RUNS, message, SweepError)
+    given = {"dataset": "digits"} | dict(given)
     notebooks = {name: Notebook(name) for _, name in contestants.values()}
-    hyperparameters = {}
+    of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
+    of_one = {}
     for called, one in contestants.items():
         fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
-        hyperparameters[called] = {field.name for field in fields}
-    of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
-    of_any = sorted(of_all.union(*hyperparameters.values()))
-    of_one = [
-        f"{called}.{name}" for called, names in hyperparameters.items() for name in sorted(names)
-    ]
-    for name, value in given.items():
-        known = of_one if "." in name else of_any
-        require_known("No method has a parameter", name, known, SweepError)
-        having = [called for called in contestants if name in hyperparameters[called]]
-        having = [called for called in having if f"{called}.{name}" not in given]
-        if len(having) > 1:
-            told = f"{name}={value} is given to {' and '.join(having)}"
-            print(f"{told}; {having[-1]}.{name}={value} is {having[-1]}'s alone", file=sys.stderr)
-    given = {"dataset": "digits"} | dict(given)
+        of_one[called] = [field.name for field in fields]
+    _check_given(given, of_all, of_one)
     jobs: list[Job] = []
     for called, one in contestants.items():
-        has = of_all | hyperparameters[called]
-        parameters = {name: value for name, value in given.items() if name in has}
-        for name in hyperparameters[called]:
+        has = of_all.union(of_one[called])
+        parameters = _setting_of(jobs[0]) if jobs else {}
+        parameters |= {name: value for name, value in given.items() if name in has}
+        for name in of_one[called]:
             if f"{called}.{name}" in given:
                 parameters[name] = given[f"{called}.{name}"]
-        if jobs:
-            parameters |= _setting_of(jobs[0], given)
         for seed in range(seeds):
             own = parameters | {"method": one.method, "seed": seed}
             jobs.append(notebooks[one.notebook].job(own))
@@ -81,21 +69,33 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
         name="compare",
         notebook=jobs[0].notebook,
         title=" ".join(f"{name}={value}" for name, value in shown.items()),
-        printed=None,
         rows=Axis("method", named={name: one._asdict() for name, one in contestants.items()}),
         columns=Axis("dataset"),
-        measure="accuracy",
         jobs=tuple(with_networks(jobs)),
         file=Path("compare"),
         baseline=next(iter(contestants)),
     )
 
 
-def _setting_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run that others have to share, but for those given."""
-    left_out = {"seed", *given}
-    names = [name for name in settings.FIELDS if name not in left_out]
-    return {name: getattr(job.settings, name) for name in names}
+def _check_given(
+    given: Mapping[str, Any], of_all: Collection[str], of_one: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse what no method has, and say what several have as a hyperparameter of their own."""
+    dotted = [f"{called}.{name}" for called, names in of_one.items() for name in names]
+    plain = sorted({*of_all, *itertools.chain.from_iterable(of_one.values())})
+    for name, value in given.items():
+        known = dotted if "." in name else plain
+        require_known("No method has a parameter", name, known, SweepError)
+        having = [called for called, names in of_one.items() if name in names]
+        having = [called for called in having if f"{called}.{name}" not in given]
+        if len(having) > 1:
+            told = f"{name}={value} is given to {' and '.join(having)}"
+            print(f"{told}; {having[-1]}.{name}={value} is {having[-1]}'s alone", file=sys.stderr)
+
+
+def _setting_of(job: Job) -> dict[str, Any]:
+    """The settings of a run that others have to share."""
+    return {name: getattr(job.settings, name) for name in settings.FIELDS if name != "seed"}
 
 
 class Outcome(NamedTuple):
@@ -118,12 +118,12 @@ def compare(
 ) -> Outcome:
     """Make what is not recorded, or all ``again``; write a page with the table, and a figure of leads."""
     table = table_of(contestants, given, seeds)
-    recorded, todo = ([], each_once(table.jobs)) if again else recorded_and_missing(table.jobs)
-    tell_other_code(recorded)
-    tell_if_among_the_projects(table.jobs)
+    unique = each_once(table.jobs)
+    todo = unique if again else missing(unique)
+    if not again:
+        tell_other_code(unique)
     if todo:
-        asked = len(each_once(table.jobs))
-        told = f"{len(todo)} of {asked} runs are to be made; a line tells when one has ended"
+        told = f"{len(todo)} of {len(unique)} runs are to be made; a line tells when one has ended"
         print(told, file=sys.stderr, flush=True)
         pool.run_needed(todo, jobs=jobs, again=again)
     # each method's records lie beside its notebook, if that is elsewhere
@@ -133,14 +133,13 @@ def compare(
     text = f"{table_in_full(table, cells)}\n{who_is_ahead(baseline, family)}\n"
     key = ledger.key({"paths": [job.path.name for job in table.jobs]})
     rows = re.sub(r"[^\w.+-]+", "-", "-".join(cell.row for cell in cells))
-    name = f"{rows[:80]}-{key}"
     own = [job for job in table.jobs if job.notebook.endswith(".ipynb")]
     folder = (own or table.jobs)[-1].path.parent.parent / "compare"
-    page, figure = folder / f"{name}.md", folder / f"{name}.svg"
+    page = folder / f"{rows[:80]}-{key}.md"
+    figure = folder / f"{rows[:80]}-{key}.svg"
     ledger.write_atomically(page, text)  # which makes the folder
     _draw(baseline, family, figure)
-    runs = folders_of(table.jobs)
-    return Outcome(text, [page, figure], runs, table, cells)
+    return Outcome(text, [page, figure], folders_of(table.jobs), table, cells)
 
 
 def who_is_ahead(baseline: str, family: Family) -> str:

@@ -6,13 +6,13 @@ data/README.md.
 
 import os
 import runpy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from fednb import ROOT, data, home
 from fednb.data import Dataset, DatasetSpec, as_rgb
@@ -20,12 +20,8 @@ from fednb.errors import DataError, check
 from fednb_lab import layouts
 from fednb_lab.arrays import Split, from_splits, write
 from fednb_lab.folders import PREFIX, say
-from fednb_lab.images import Broken, reason
+from fednb_lab.images import about, reason
 from fednb_lab.layouts import ORIGINS, Origin, Source
-
-_OWN_FOLDERS = ("usps", "svhn")  # torchvision puts the files of these into the folder itself
-_SUBSET = "subset: "  # how a note on missing images begins
-
 
 # --- what commands call
 
@@ -36,9 +32,10 @@ def ensure(name: str) -> None:
     Whatever else the name may be is left to `fednb.data.load`.
     """
     if name in ORIGINS and data.file_of(name) is None:
-        source = _find(name, data.places()[0])
+        folder = data.places()[0]
+        source = _find(name, folder)
         if source is not None:
-            _convert(name, source)
+            _convert(name, source, folder)
 
 
 def get(name: str, given: Path | None = None) -> None:
@@ -70,12 +67,13 @@ def state(name: str) -> str:
 
 
 def _get_from(name: str, given: Path) -> None:
+    origin = ORIGINS.get(name, Origin())
     check(name in ORIGINS, f"{name} is not converted: write dataset={PREFIX}{given}.")
+    check(
+        not origin.parts, f"{name} is made of others: convert {', '.join(origin.parts)} from there."
+    )
     check(given.exists(), f"There is no {given}.")
-    for part in [*ORIGINS[name].parts, name]:
-        source = _find(part, given, inside=True)
-        if part == name or (source is not None and source.layout != "rendered"):
-            _convert(part, source, given)
+    _convert(name, _find(name, given, inside=True), given)
 
 
 def _get_here(name: str) -> None:
@@ -83,15 +81,14 @@ def _get_here(name: str) -> None:
     origin = ORIGINS[name]
     folder = data.places()[0]
     for part in origin.parts:
-        if not ORIGINS[part].by_hand:
-            _get_here(part)
+        _get_here(part)
     if data.file_of(name) is not None:
         return
     source = _find(name, folder)
-    if source is None and not (origin.parts or origin.by_hand):
+    if source is None and not origin.by_hand:
         _fetch(name, folder)
         source = _find(name, folder)
-    _convert(name, source)
+    _convert(name, source, folder)
 
 
 def _fetch(name: str, folder: Path) -> None:
@@ -99,12 +96,12 @@ def _fetch(name: str, folder: Path) -> None:
     from torchvision import datasets  # slow to import
 
     origin = ORIGINS[name]
-    target = folder / name if name in _OWN_FOLDERS else folder
+    target = folder / name if origin.torchvision else folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
         if origin.page.endswith(".zip"):
             datasets.utils.download_and_extract_archive(
-                origin.page, str(folder), md5=origin.md5, remove_finished=True
+                origin.page, str(target), remove_finished=True
             )
         for options in origin.torchvision:
             getattr(datasets, origin.reader)(str(target), download=True, **options)
@@ -115,14 +112,19 @@ def _fetch(name: str, folder: Path) -> None:
         ) from error
 
 
-def _convert(name: str, source: Source | None, folder: Path | None = None) -> None:
+def _convert(name: str, source: Source | None, folder: Path) -> None:
     """Write a set as one file, into the project's folder of data, or else into the cache.
 
     A folder that ``FEDNB_DATA`` names is only read, and a file that holds something else stays.
     """
+    title = data.SPECS[name].title
     if source is None:
-        raise DataError(_missing(name, folder or data.places()[0]))
-    with _broken_files_named(name):
+        fix = ORIGINS[name].by_hand or f"get it with `fednb data {name}`"
+        raise DataError(
+            f"{title} was not found in {folder} (data/README.md says how it may lie there); {fix}, "
+            "or set FEDNB_DATA to the folder that holds it."
+        )
+    with about(title):
         found = _compared(name, source.read())
     path = data.file_of(name)
     own = home() / "data" / f"{name}.npz"
@@ -134,31 +136,7 @@ def _convert(name: str, source: Source | None, folder: Path | None = None) -> No
         write(path, found)
     except OSError as error:
         raise DataError(f"{path} cannot be written ({reason(error)}).") from error
-    say(f"{data.SPECS[name].title} was converted to {path}")
-
-
-def _missing(name: str, folder: Path) -> str:
-    """The sentence on a set that is not there, or on the first of its parts that is not."""
-    for part in ORIGINS[name].parts:
-        if _find(part, folder) is None and data.file_of(part) is None:
-            return _missing(part, folder)
-    fix = ORIGINS[name].by_hand or f"get it with `fednb data {name}`"
-    return (
-        f"{data.SPECS[name].title} was not found in {folder} (data/README.md says how it may lie "
-        f"there); {fix}, or set FEDNB_DATA to the folder that holds it."
-    )
-
-
-@contextmanager
-def _broken_files_named(name: str) -> Iterator[None]:
-    """Tell of a bad file in a sentence that says whose it is and what to do."""
-    try:
-        yield
-    except Broken as error:
-        fix = "" if ORIGINS[name].by_hand else f", or delete it and run `fednb data {name}`"
-        message = str(error).removeprefix(f"{data.places()[0]}{os.sep}")
-        title = data.SPECS[name].title
-        raise DataError(f"{title}: {message}; put a good copy in its place{fix}.") from error
+    say(f"{title} was converted to {path}")
 
 
 # --- what is said of it
@@ -167,50 +145,34 @@ def _broken_files_named(name: str) -> Iterator[None]:
 def _compared(name: str, found: Dataset) -> Dataset:
     """The set with what is not as published in its note."""
     origin = ORIGINS[name]
-    missing = _missing_images(data.SPECS[name], origin, found)
-    subset = [] if origin.at_most else list(missing)
-    num_classes = data.SPECS[name].num_classes
-    if found.num_classes != num_classes:
-        subset.append(f"{found.num_classes} of {num_classes} classes")
-    notes = [found.note]
-    if subset:
-        notes.insert(0, f"{_SUBSET}{', '.join(subset)}")
+    spec = data.SPECS[name]
+    lacking = _lacking_images(spec, found, "at most " if origin.at_most else "")
+    if found.num_classes != spec.num_classes:
+        lacking.append(f"{found.num_classes} of {spec.num_classes} classes")
+    notes = [found.note, origin.note]
+    if lacking:
+        notes.insert(0, f"subset: {', '.join(lacking)}")
     elif not found.note and origin.fingerprint not in ("", found.fingerprint):
         notes.append("images or labels differ from the published ones")
-    if origin.at_most:
-        notes.append(", ".join(missing))
     remarks = [origin.remark, found.remark]
     return replace(
-        found,
-        note="; ".join(filter(None, [*notes, origin.stand_in])),
-        remark="; ".join(filter(None, remarks)),
+        found, note="; ".join(filter(None, notes)), remark="; ".join(filter(None, remarks))
     )
 
 
-def _missing_images(spec: DatasetSpec, origin: Origin, found: Dataset) -> list[str]:
-    """Such as "20 of 50,000 training images"; of a domain that lacks some both splits."""
-    bound = "at most " if origin.at_most else ""
+def _lacking_images(spec: DatasetSpec, found: Dataset, bound: str) -> list[str]:
+    """Such as "20 of 50,000 training images"; of domains together, and none if no size is known."""
+    published = list(spec.domains.values()) or [spec.sizes]
+    sizes = np.sum([size for size in published if size is not None] or [spec.sizes], axis=0)
     words = []
-    for group, (domain, published) in enumerate((spec.domains or {"": spec.sizes}).items()):
-        if published is None:
-            continue
-        counts = [len(found.labels), len(found.test_labels)]
-        if found.train_groups is not None and found.test_groups is not None:
-            both_groups = (found.train_groups, found.test_groups)
-            counts = [int((groups == group).sum()) for groups in both_groups]
-        splits = list(zip(("training", "test"), counts, published, strict=True))
-        for split, count, most in splits:
-            images = f"{split} images in {domain}".removesuffix(" in ")
-            check(
-                count <= most,
-                f"{spec.title} has {most:,} {images}, but {count:,} were found; remove the others.",
-            )
-        lacking = [one for one in splits if one[1] < one[2]]
-        if domain and lacking:
-            both = [f"{count:,} of {most:,} {split}" for split, count, most in splits]
-            words.append(f"{domain} {' and '.join(both)} images")
-        else:
-            words += [f"{n:,} of {bound}{most:,} {split} images" for split, n, most in lacking]
+    counts = (len(found.labels), len(found.test_labels))
+    for split, count, most in zip(("training", "test"), counts, sizes.tolist(), strict=True):
+        check(
+            count <= most or not most,
+            f"there are {most:,} {split} images, but {count:,} were found; remove the others.",
+        )
+        if count < most:
+            words.append(f"{count:,} of {bound}{most:,} {split} images")
     return words
 
 
@@ -224,7 +186,7 @@ def _find(name: str, root: Path, inside: bool = False) -> Source | None:
     """
     if ORIGINS[name].parts:
         return _combined(name, root)
-    with _broken_files_named(name):
+    with about(data.SPECS[name].title):
         source = layouts.find(name, root, inside)
     if source is None and name == "synthdigits":
         return Source("rendered", _draw_synthdigits)
@@ -246,30 +208,28 @@ def _combined(name: str, root: Path) -> Source | None:
 def _read_parts(name: str) -> Dataset:
     spec = data.SPECS[name]
     parts = []
-    notes = []
-    for part, domain in zip(ORIGINS[name].parts, spec.domains, strict=True):
+    for part in ORIGINS[name].parts:
         ensure(part)
-        one = data.load(part)
-        parts.append(one)
-        known = ("", ORIGINS[part].stand_in)
-        own = [note for note in one.note.split("; ") if note not in known]
-        notes += [f"{domain}: {note}" for note in own if not note.startswith(_SUBSET)]
-    sources = {one.source for one in parts}
+        parts.append(data.load(part))
+    side = spec.shape[1]
+    sources = {part.source for part in parts}
     return from_splits(
         spec,
-        _joined([(one.images.numpy(), one.labels.numpy()) for one in parts], spec.shape[1]),
-        _joined(
-            [(one.test_images.numpy(), one.test_labels.numpy()) for one in parts], spec.shape[1]
-        ),
+        _joined([part.images for part in parts], [part.labels for part in parts], side),
+        _joined([part.test_images for part in parts], [part.test_labels for part in parts], side),
         spec.classes,
         sources.pop() if len(sources) == 1 else "several",
-        notes,
+        [
+            f"{domain}: {part.note}"
+            for domain, part in zip(spec.domains, parts, strict=True)
+            if part.note
+        ],
     )
 
 
-def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]], side: int) -> Split:
+def _joined(images: Sequence[Tensor], labels: Sequence[Tensor], side: int) -> Split:
     return Split(
-        images=np.concatenate([as_rgb(images, side) for images, _ in parts]),
-        labels=np.concatenate([labels for _, labels in parts]),
-        groups=np.repeat(np.arange(len(parts)), [len(labels) for _, labels in parts]),
+        np.concatenate([as_rgb(one.numpy(), side) for one in images]),
+        np.concatenate([one.numpy() for one in labels]),
+        np.repeat(np.arange(len(labels)), [len(one) for one in labels]),
     )

@@ -1,6 +1,6 @@
 """Tables as others read them: for LaTeX, and the accuracy after each round as CSV."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -8,7 +8,6 @@ import pandas as pd
 from fednb.leads import LEVEL, MIN_SEEDS
 from fednb_lab import words
 from fednb_lab.cells import Cell
-from fednb_lab.jobs import other_code
 from fednb_lab.leads import as_family, leads_over_baseline
 from fednb_lab.sweeps import Table
 from fednb_lab.tables import learned_nothing, one_column, row_title
@@ -29,21 +28,11 @@ def latex(table: Table, cells: Sequence[Cell]) -> str:
             comparison = family.get((cell.row, cell.column))
             line[f"lead over {baseline}"] = words.lead(comparison) if comparison else ""
         lines.append(line)
-    header = list(lines[0])
+    frame = pd.DataFrame(lines).map(words.in_latex).rename(columns=words.in_latex)
     names = len(_place(table, shown, shown[0]))
-    numbers = len(header) - names
-    written = [header, *(list(line.values()) for line in lines)]
-    rows = [" & ".join(map(words.in_latex, texts)) + r" \\" for texts in written]
-    text = [
-        rf"\begin{{tabular}}{{{'l' * names}{'r' * numbers}}}",
-        r"\toprule",
-        rows[0],
-        r"\midrule",
-        *rows[1:],
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(text + [f"% {remark}" for remark in _remarks(table, shown)])
+    columns = "l" * names + "r" * (len(frame.columns) - names)
+    text = frame.to_latex(index=False, escape=False, column_format=columns)
+    return text + "\n".join(f"% {remark}" for remark in _remarks(table, shown))
 
 
 def _place(table: Table, cells: Sequence[Cell], cell: Cell) -> dict[str, str]:
@@ -64,59 +53,49 @@ def _measured_title(table: Table, cell: Cell) -> str:
 def _remarks(table: Table, cells: Sequence[Cell]) -> list[str]:
     """Say in what setting the numbers of a table were found, and what is to be doubted."""
 
-    def each(text_of: Callable[[Cell], str]) -> str:
-        return " or ".join(dict.fromkeys(map(text_of, cells)))
+    def each(texts: Iterable[str]) -> str:
+        return " or ".join(dict.fromkeys(texts))
 
+    settings = [cell.job.settings for cell in cells]
     setting = [
-        each(lambda cell: cell.job.settings.flat()["dataset"]),
-        each(lambda cell: words.number_of(cell.job.settings.num_rounds, "round")),
-        each(lambda cell: words.number_of(cell.job.settings.num_clients, "client")),
-        each(lambda cell: words.number_of(len(cell.runs), "seed")),
+        each(one.flat()["dataset"] for one in settings),
+        each(words.number_of(one.num_rounds, "round") for one in settings),
+        each(words.number_of(one.num_clients, "client") for one in settings),
+        each(words.number_of(len(cell.runs), "seed") for cell in cells),
     ]
     interval = (
         f"± is the half width of the {100 * LEVEL:.0f} % interval of a mean over seeds; of fewer "
         f"than {MIN_SEEDS} seeds each value is shown"
     )
-    doubts = filter(None, [_other_code(cells), learned_nothing(cells)])
-    every = [table.title, ", ".join(setting), interval, *doubts]
-    return [" ".join(remark.split()) for remark in every]  # a line each, whatever a name holds
-
-
-def _other_code(cells: Iterable[Cell]) -> str:
-    runs = {run.path: run for cell in cells for run in cell.runs}
-    return other_code((run.job, run.record.get("source")) for run in runs.values())
+    remarks = [table.title, ", ".join(setting), interval, learned_nothing(cells)]
+    return [" ".join(remark.split()) for remark in remarks if remark]  # a line each
 
 
 def curves_csv(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]]) -> str:
     """Write the accuracy of each run after each round as CSV: method, seed, round, accuracy.
 
     The name of the table stands before these where there are several, and the column where a table
-    has several. A line that begins with # says if records are of other code.
+    has several.
     """
-    places: dict[str, None] = {}
     lines: list[dict[str, Any]] = []
     for table in tables:
         shown = [cell for cell in cells[table.name] if cell.runs]
         for cell in one_column(table, shown) if shown else ():
             place = {"table": table.name} if len(tables) > 1 else {}
             place |= _place(table, shown, cell)
-            places |= dict.fromkeys(place)
             of_cell = {name: words.in_csv(text) for name, text in place.items()}
             lines += [of_cell | point for point in _points(cell)]
-    told = _other_code(cell for table in tables for cell in cells[table.name])
-    frame = pd.DataFrame(lines, columns=[*places, "seed", "round", "accuracy"])
-    text = frame.to_csv(index=False, lineterminator="\n")
-    return f"# {told}\n{text}" if told else text
+    names = dict.fromkeys(name for line in lines for name in line)
+    last = ["seed", "round", "accuracy"]
+    columns = [*(name for name in names if name not in last), *last]
+    return pd.DataFrame(lines, columns=columns).to_csv(index=False, lineterminator="\n")
 
 
-def _points(cell: Cell) -> list[dict[str, Any]]:
-    points = []
+def _points(cell: Cell) -> Iterator[dict[str, Any]]:
     for run in cell.runs:
         metrics = run.record["metrics"]
         measured = zip(metrics.get("round", []), metrics.get("accuracy", []), strict=False)
         for number, accuracy in measured:
             if accuracy is not None:
-                points.append(
-                    {"seed": run.job.settings.seed, "round": number, "accuracy": accuracy}
-                )
-    return points
+                seed = run.job.settings.seed
+                yield {"seed": seed, "round": number, "accuracy": accuracy}

@@ -1,46 +1,91 @@
 """Folders and zip files of one's own images as data sets, ``folder:PATH``, read by a plug-in.
 
 It is an entry point of the distribution, in pyproject.toml. ``@64`` after the path asks for images
-of 64x64 pixels, ``#1a2b3c4d`` for those with this fingerprint.
+of 64x64 pixels, ``#1a2b3c4d`` for those with this fingerprint. Nothing is given another meaning in
+silence: what is no class, domain or split is refused, and what is left out is named.
 """
 
+import difflib
 import functools
 import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from fednb.data import Augmentation, Dataset, DatasetSpec, places, read
 from fednb.errors import DataError, check, guess_beside
-from fednb_lab import arrays, trees
-from fednb_lab.arrays import from_splits, measured, write
-from fednb_lab.images import Broken, reading, reason
-from fednb_lab.trees import Layout
+from fednb_lab.arrays import Split, from_splits, listed, remarks_on, write
+from fednb_lab.images import File, FoundFile, Walk, about, decoded, reading, reason, walk
 
 PREFIX = "folder:"  # how the names of these sets begin
+LAYOUTS = (
+    "images must lie in CLASS/FILE, in DOMAIN/CLASS/FILE, or in SPLIT/CLASS/FILE with the splits "
+    "train, and test or val or both"
+)
 _NAME = re.compile(rf"{PREFIX}(.*?)((?:@[0-9]{{1,4}})?)((?:#[0-9a-f]{{8}})?)", re.S)
-_CACHE_VERSION = 7  # raised when what a cache holds changes
+_CACHE_VERSION = 8  # raised when what a cache holds changes
+# a word of a folder's name that means one of the splits, or several, such as "trainval"
+_SPLIT_WORD = re.compile(
+    "(?P<train>train(?:ing)?|trn)?(?P<test>test(?:ing)?|tst)?"
+    "(?P<val>val(?:id(?:ation)?)?|dev(?:elopment)?|eval(?:uation)?)?(?:sets?|data|images|s)?"
+)
+_SPLITS = (["test", "train"], ["train", "val"], ["test", "train", "val"])  # which there may be
+
+
+class ImageFile(NamedTuple):
+    """An image that is not decoded yet."""
+
+    domain: int  # 0 where there are none
+    label: str  # the name of its class
+    file: File
+    split: str  # "train", "test" or "val"; "" before it is divided
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a tree of images means."""
+
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]  # none where there are splits or classes only
+    train: list[ImageFile]
+    test: list[ImageFile]
+    divided: bool  # by us, as there are no splits
+    left_out: tuple[str, ...]  # in words
+
+    def __str__(self) -> str:
+        total = len(self.train) + len(self.test)
+        how = "every fifth of a class" if self.divided else "as its folders say"
+        domains = f" in {len(self.domains)} domains ({listed(self.domains)})" * bool(self.domains)
+        return (
+            f"{total:,} images of {len(self.classes)} classes ({listed(self.classes)}){domains}: "
+            f"{len(self.train):,} trained on, {len(self.test):,} tested on ({how}); "
+            f"left out: {', '.join(self.left_out) or 'nothing'}"
+        )
+
+
+# --- what a reader of data sets answers
 
 
 def load(name: str) -> Dataset:
     """The set; a line tells how the folder was understood."""
     whole = whole_name(name)
-    spec, layout, cache = _look_into(whole)
-    say(f"{spec.name} ({_parts(whole)[0]}): {layout}")
-    cached = read(spec, cache)
-    found = measured(cached) if cached else _read_images(spec, layout, cache)
-    _check_fingerprint(whole, found.fingerprint)
+    _look_into.cache_clear()  # files may have changed since settings were resolved
+    spec, layout, _ = _look_into(whole)
+    found = _images_of(whole)
+    say("; ".join(filter(None, [f"{spec.name} ({_parts(whole)[0]}): {layout}", found.remark])))
     return found
 
 
 def spec_of(name: str) -> DatasetSpec:
     """What is found out by the names of the files."""
-    return _seen(whole_name(name))[0]
+    return _look_into(whole_name(name))[0]
 
 
 def whole_name(name: str) -> str:
@@ -69,6 +114,26 @@ def say(text: str) -> None:
     print(f"fednb: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
+@functools.cache
+def _recorded(whole: str) -> str:
+    found = _images_of(whole)
+    return f"{found.name}#{found.fingerprint[:8]}"
+
+
+def _images_of(whole: str) -> Dataset:
+    """Its images; others than those whose fingerprint stands in the name are refused."""
+    spec, layout, cache = _look_into(whole)
+    dataset = read(spec, cache) or _read_images(spec, layout, cache)
+    asked = _parts(whole)[2][1:]
+    found = dataset.fingerprint[: len(asked)]
+    check(
+        asked == found,
+        f"{whole}: the images that are there have the fingerprint {found}: put back those that are "
+        f"meant, or leave out #{asked}.",
+    )
+    return dataset
+
+
 def _parts(name: str) -> tuple[str, ...]:
     """The path, the size with its @, and the first digits of the fingerprint with their #."""
     match = _NAME.fullmatch(name)
@@ -76,17 +141,15 @@ def _parts(name: str) -> tuple[str, ...]:
     return match.groups()
 
 
+@functools.lru_cache(maxsize=16)  # settings are asked for many times, and large ones take long
 def _look_into(name: str) -> tuple[DatasetSpec, Layout, Path]:
     """What is found out about a folder by the names of its files, and its cache file."""
     given, size, _ = _parts(name)
     path = Path(given)
     side = int(size[1:] or 32)
-    check(
-        8 <= side <= 1024,
-        f"{name}: what follows the @ must be the side of the images in pixels, from 8 to 1024.",
-    )
-    with _named(name):
-        layout = trees.understand(name, trees.walk(path))
+    with about(name):
+        check(8 <= side <= 1024, "what follows the @ must be the side in pixels, from 8 to 1024.")
+        layout = understand(walk(path))
         spec = DatasetSpec(
             f"{PREFIX}{path.name}{size}",
             title=name,
@@ -98,15 +161,6 @@ def _look_into(name: str) -> tuple[DatasetSpec, Layout, Path]:
             augmentation=Augmentation(pad=side // 8),
         )
         return spec, layout, _cache_file(spec, layout, path)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Say of which set a file is that cannot be read."""
-    try:
-        yield
-    except Broken as error:
-        raise DataError(f"{name}: {error}.") from error
 
 
 def _cache_file(spec: DatasetSpec, layout: Layout, path: Path) -> Path:
@@ -123,10 +177,170 @@ def _cache_file(spec: DatasetSpec, layout: Layout, path: Path) -> Path:
     return places()[-1] / f"{title}-{key}.npz"
 
 
+# --- what a tree means
+
+
+def understand(found: Walk) -> Layout:
+    """What the images in a walk mean, by the folders in which they lie."""
+    images = [file for file in found.files if file.is_image]
+    check(images, f"there are no images (.png, .jpg, .webp, .tif and others): {LAYOUTS}.")
+    around = _folders_around(images)
+    level = _level_of(images)
+    check(level - around in (2, 3), f"images lie in {images[0].place}: {LAYOUTS}.")
+    others = [file for file in found.files if not file.is_image]
+    unread = [file.place for file in others if len(file.parts) >= level]
+    check(
+        not unread,
+        f"beside the images of classes lie {_counted(len(unread), 'file')} of other kinds "
+        f"({listed(unread)}): make .png of those that are images, and take out the others.",
+    )
+    left_out = _left_out(others, found.folders, images)
+
+    tops = sorted({image.parts[around] for image in images})
+    labels = sorted({image.parts[-2] for image in images})
+    splits = _splits_of(tops, labels)
+    domains = [] if splits or level - around == 2 else tops
+    listing = []
+    for image in images:
+        top, label = image.parts[around], image.parts[-2]
+        domain = domains.index(top) if domains else 0
+        listing.append(ImageFile(domain, label, image.file, splits.get(top, "")))
+    if not splits:
+        listing = _every_fifth(listing)
+    train = [image for image in listing if image.split == "train"]
+    test = [image for image in listing if image.split == "test"]
+    val = [image for image in listing if image.split == "val"]
+    if not test:
+        test = val
+    elif val:
+        left_out.insert(0, f"val ({_counted(len(val), 'image')})")
+    classes = sorted({image.label for image in (*train, *test)})
+    _check_images(classes, domains, train, test)
+    return Layout(tuple(classes), tuple(domains), train, test, not splits, tuple(left_out))
+
+
+def _folders_around(images: Sequence[FoundFile]) -> int:
+    """How many folders lie around everything, above CLASS/FILE or SPLIT/CLASS/FILE."""
+    depth = 0
+    while all(len(image.parts) > depth + 2 for image in images):
+        folders = {image.parts[depth] for image in images}
+        below = {image.parts[depth + 1] for image in images}
+        is_split = any(map(_split_of, folders)) and not any(map(_split_of, below))
+        if len(folders) > 1 or is_split:
+            break  # a split without another is none of the folders around
+        depth += 1
+    return depth
+
+
+def _level_of(images: Sequence[FoundFile]) -> int:
+    """The number of folders and file names on the way to an image, which is the same for all."""
+    examples = {len(image.parts): image.place for image in reversed(images)}
+    places = [examples[level] for level in sorted(examples)]
+    check(len(places) == 1, f"images lie at several depths, in {' and '.join(places)}: {LAYOUTS}.")
+    return len(images[0].parts)
+
+
+def _splits_of(tops: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+    """The splits that the top folders are; none where no folder is called like one."""
+    names = tops if any(map(_split_of, tops)) else labels
+    splits = {name: _split_of(name) for name in names}
+    if not any(splits.values()):
+        return {}
+    words = [f"{name} ({split or 'no split'})" for name, split in splits.items()]
+    check(
+        names != labels and sorted(splits.values()) in _SPLITS,
+        f"the folders mean {listed(words)} by their names: {LAYOUTS}. Rename, join or take out what "
+        "is too much, or give the path of one of them.",
+    )
+    return splits
+
+
+def _split_of(folder: str) -> str:
+    """The split that a word of a folder's name means, "" if none does; "train and val" of two."""
+    found = set()
+    for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", folder):
+        match = _SPLIT_WORD.fullmatch(word.lower())
+        if match:
+            found |= {split for split, part in match.groupdict().items() if part}
+    return " and ".join(sorted(found))
+
+
+def _left_out(
+    others: Sequence[FoundFile], folders: Iterable[tuple[str, ...]], images: Sequence[FoundFile]
+) -> list[str]:
+    """In words: files that are no images, and folders without any."""
+    words = []
+    if others:
+        places = [file.place for file in others]
+        words.append(f"{_counted(len(others), 'other file')} ({listed(places, 3)})")
+    filled = {image.parts[:depth] for image in images for depth in range(len(image.parts))}
+    without = ["/".join(folder) for folder in sorted(folders) if folder not in filled]
+    if without:
+        words.append(f"{_counted(len(without), 'folder')} without images ({listed(without, 3)})")
+    return words
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _every_fifth(images: Sequence[ImageFile]) -> list[ImageFile]:
+    """Make every fifth image of a class of a domain a test image."""
+    divided = []
+    for _, group in groupby(images, lambda image: (image.domain, image.label)):
+        for number, image in enumerate(group):
+            divided.append(image._replace(split="test" if number % 5 == 4 else "train"))
+    return divided
+
+
+def _check_images(
+    classes: Sequence[str],
+    domains: Sequence[str],
+    train: Sequence[ImageFile],
+    test: Sequence[ImageFile],
+) -> None:
+    """Refuse what cannot be learned, or not be tested."""
+    check(len(classes) > 1, f"there are images of one class only, {classes[0]}; there must be two.")
+    tested = {image.domain for image in test}
+    for number, domain in enumerate(domains or ["it"]):
+        check(
+            number in tested,
+            f"there are no test images: every fifth image of a class is one, so {domain} needs a class "
+            "of five images or more.",
+        )
+    trained = {image.label for image in train}
+    unknown = sorted({image.label for image in test} - trained)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], sorted(trained), 1)
+        fix = f"did you mean {near[0]}?" if near else "add training images of it, or take them out."
+        raise DataError(f"class {listed(unknown)} is tested and never trained: {fix}")
+
+
+# --- its images in memory
+
+
+def as_splits(
+    title: str,
+    train: Sequence[ImageFile],
+    test: Sequence[ImageFile],
+    classes: Sequence[str],
+    shape: tuple[int, int, int],
+    own: bool = True,
+) -> tuple[Split, Split, dict[tuple[int, int], File]]:
+    """Decode both splits; with the sizes that their images had, as `decoded` tells them."""
+    images = [*train, *test]
+    pixels, sizes = decoded(title, [image.file for image in images], shape, own)
+    labels = np.array([classes.index(image.label) for image in images], np.int64)
+    domains = np.array([image.domain for image in images], np.int64)
+    n = len(train)
+    first = Split(pixels[:n], labels[:n], domains[:n])
+    return first, Split(pixels[n:], labels[n:], domains[n:]), sizes
+
+
 def _read_images(spec: DatasetSpec, layout: Layout, cache: Path) -> Dataset:
     """Decode the images, which are grey if all of them are, and keep them for the next time."""
-    with _named(spec.title):
-        (train, test), sizes = trees.as_splits(
+    with about(spec.title):
+        train, test, sizes = as_splits(
             spec.title, layout.train, layout.test, layout.classes, spec.shape
         )
     if all((split.images == split.images[:, :1]).all() for split in (train, test)):
@@ -136,42 +350,10 @@ def _read_images(spec: DatasetSpec, layout: Layout, cache: Path) -> Dataset:
         notes.append(f"images of several sizes, all resized to {spec.shape[1]}x{spec.shape[2]}")
     if layout.divided:
         notes.append("every fifth image of a class (by name) is a test image")
-    remarks = arrays.remarks_on(train, test, layout.classes)
+    remarks = remarks_on(train, test, layout.classes, layout.domains)
     found = from_splits(spec, train, test, layout.classes, "own images", notes, remarks)
     try:
         write(cache, found)
     except OSError as error:  # the next time it takes as long again
         say(f"no cache written in {cache.parent} ({reason(error)})")
     return found
-
-
-# What a process has found out of folders of one's own, by their whole names: their settings are
-# asked for many times, and large ones take long to list.
-
-
-@functools.lru_cache(maxsize=16)
-def _seen(name: str) -> tuple[DatasetSpec, Layout, Path]:
-    return _look_into(name)
-
-
-@functools.cache
-def _recorded(name: str) -> str:
-    spec, layout, cache = _seen(name)
-    try:
-        with np.load(cache, allow_pickle=False) as file:  # without the images
-            digits = str(file["fingerprint"])
-    except Exception:  # there is none, or it is damaged
-        digits = _read_images(spec, layout, cache).fingerprint
-    _check_fingerprint(name, digits)
-    return f"{spec.name}#{digits[:8]}"
-
-
-def _check_fingerprint(name: str, digits: str) -> None:
-    """Refuse other images than those whose fingerprint stands in the name."""
-    asked = _parts(name)[2][1:]
-    found = digits[: len(asked)]
-    check(
-        asked == found,
-        f"{name}: the images that are there have the fingerprint {found}: put back those that are "
-        f"meant, or leave out #{asked}.",
-    )

@@ -1,14 +1,12 @@
-"""Image files, in folders and in zip files, as a person sees them."""
+"""Image files: the one walk over folders and zip files of them, and their pixels."""
 
-import io
 import math
 import os
-import stat
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,75 +14,118 @@ import psutil
 from PIL import Image, ImageOps, UnidentifiedImageError
 from tqdm import tqdm
 
-from fednb.errors import DataError
+from fednb.errors import DataError, check
 
-LIMIT = 2**26  # bytes of a file, and pixels of an image, at most
 FORMATS = (
     *("PNG", "JPEG", "WEBP", "AVIF", "GIF", "BMP", "DIB", "TIFF", "JPEG2000", "PPM", "TGA", "PCX"),
     *("SGI", "QOI"),
 )
+_KINDS = Image.registered_extensions()
+ENDINGS = tuple(ending for ending, kind in _KINDS.items() if kind in (*FORMATS, "MPO"))
+# how the names of what systems add begin, in lower case
+_HIDDEN = (".", "__macosx", "@eadir", "$recycle", "thumbs.db", "desktop.ini")
+_LEVELS = 6  # of folders
 _COPIES = 3  # of all images that are in memory at once: decoded, divided, and written to a file
 _STEP = 257  # of a 16-bit scale between two values of the 8-bit one: 65535 / 255
 
-
-class Member(NamedTuple):
-    """A file in a zip file."""
-
-    archive: zipfile.ZipFile
-    name: str
-
-    @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.name).suffix
-
-    def __str__(self) -> str:
-        return f"{self.archive.filename}/{self.name}"
+File = Path | zipfile.Path
 
 
-File = Path | Member
-
-
-class Broken(DataError):
-    """A file is not as it should be; the message begins with its path."""
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """Let what is refused inside begin with the name of the set."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
 
 
 @contextmanager
 def reading(path: File) -> Iterator[None]:
-    """Raise `Broken` for whatever goes wrong inside: a broken file can raise nearly anything."""
+    """Refuse a file for whatever goes wrong inside: a broken one can raise nearly anything."""
     try:
         yield
     except DataError:
         raise
     except Exception as error:
-        raise Broken(f"{path} cannot be read ({reason(error)})") from error
+        fix = "put a good copy in its place, or take it out."
+        raise DataError(f"{path} cannot be read ({reason(error)}): {fix}") from error
 
 
 def reason(error: Exception) -> str:
     """What an exception says, in one line and without paths."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
-    if isinstance(error, Image.DecompressionBombError):
-        return "its pixels are too many"
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0].rstrip(".")[:200] if lines else type(error).__name__
 
 
-def unpacked(file: File, limit: int = LIMIT) -> bytes:
-    """Read a file that may be in a zip file; at most so many bytes are unpacked."""
-    if isinstance(file, Member):
-        info = file.archive.getinfo(file.name)
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError("neither stored nor deflated")  # others are unpacked in one go
-        with file.archive.open(info) as member:
-            content = member.read(limit + 1)
-    elif not stat.S_ISREG(os.stat(file).st_mode):
-        raise ValueError("not a file")  # to open a pipe would wait for whoever writes into it
-    else:
-        with file.open("rb") as opened:
-            content = opened.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"more than {limit:,} bytes are too many")
-    return content
+# --- which files there are
+
+
+class FoundFile(NamedTuple):
+    """A file, and where it lies in the folder or zip file that was walked."""
+
+    parts: tuple[str, ...]  # the folders on the way to it and its own name
+    file: File
+
+    @property
+    def place(self) -> str:
+        return "/".join(self.parts)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its name says that it is an image."""
+        return self.parts[-1].lower().endswith(ENDINGS)
+
+
+class Walk(NamedTuple):
+    """All that lies in folders and zip files, without what is hidden."""
+
+    files: list[FoundFile]  # sorted by path
+    folders: set[tuple[str, ...]]  # empty ones, too
+
+
+def walk(*paths: Path) -> Walk:
+    """List what lies in folders and zip files."""
+    files: dict[tuple[str, ...], File] = {}
+    folders = set()
+    for path in paths:
+        with reading(path):
+            for parts, file in _members(path) if path.is_file() else _below(path):
+                if any(part.lower().startswith(_HIDDEN) for part in parts):
+                    continue
+                if file is None:
+                    folders.add(parts)
+                    continue
+                check(parts not in files, f"{file} is there twice: take one out.")
+                files[parts] = file
+    return Walk([FoundFile(parts, files[parts]) for parts in sorted(files)], folders)
+
+
+def _members(path: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
+    """The members of a zip file, by their parts; None for a folder."""
+    archive = zipfile.ZipFile(path)
+    for name in archive.namelist():
+        parts = tuple(part for part in name.split("/") if part)
+        yield parts, None if name.endswith("/") else zipfile.Path(archive, name)
+
+
+def _below(top: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
+    """The files and folders below a folder, by their parts; None for a folder."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
+        parts = Path(path).relative_to(top).parts
+        check(len(parts) < _LEVELS, f"{path} lies too deep to be read.")
+        folders[:] = [name for name in folders if not name.lower().startswith(_HIDDEN)]
+        yield from (((*parts, name), None) for name in folders)
+        yield from (((*parts, name), Path(path, name)) for name in files)
+
+
+# --- their pixels
 
 
 def as_seen(image: Image.Image) -> Image.Image:
@@ -119,49 +160,40 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
 
 
 def decoded(
-    title: str,
-    files: Sequence[File],
-    shape: tuple[int, int, int],
-    *,
-    own: bool = True,
-    resized: bool = True,
-) -> tuple[np.ndarray, set[tuple[int, int]]]:
-    """All images, uint8 [N, C, H, W], and the widths and heights that their files have.
+    title: str, files: Sequence[File], shape: tuple[int, int, int], own: bool = True
+) -> tuple[np.ndarray, dict[tuple[int, int], File]]:
+    """All images, uint8 [N, C, H, W], and the sizes that they had, each with a file that has it.
 
     ``own`` images are read as a person sees them, published ones as the papers' code reads them. A
     `DataError` comes before images are decoded that cannot all be held.
     """
     needed = _COPIES * len(files) * math.prod(shape)
     free = psutil.virtual_memory().available
-    if needed > free:
-        smaller = "ask for smaller ones, such as @64" if own else "take a machine with more"
-        raise DataError(
-            f"{title}: {len(files):,} images of {shape[1]}x{shape[2]} pixels take "
-            f"{needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free; {smaller}."
-        )
+    check(
+        needed <= free,
+        f"{len(files):,} images of {shape[1]}x{shape[2]} pixels take {needed / 1e9:,.1f} GB, and "
+        f"{free / 1e9:,.1f} GB of memory are free: take smaller ones (@64 after one's own folder).",
+    )
     pixels = np.empty((len(files), *shape), np.uint8)
-    sizes = set()
+    sizes: dict[tuple[int, int], File] = {}
     progress = tqdm(files, f"decoding {title}", unit=" images", delay=1, leave=False, disable=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Pillow has to say of a file, we say in a sentence
         for i, file in enumerate(progress):
             with reading(file):
-                pixels[i], size = _pixels(file, shape, own, resized)
-            sizes.add(size)
+                pixels[i], size = _pixels(file, shape, own)
+            sizes.setdefault(size, file)
     return pixels, sizes
 
 
 def _pixels(
-    file: File, shape: tuple[int, int, int], own: bool, resized: bool
+    file: File, shape: tuple[int, int, int], own: bool
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Decode one image to uint8 [C, H, W], and tell its own width and height."""
     channels, height, width = shape
-    with Image.open(io.BytesIO(unpacked(file)), formats=FORMATS) as image:
-        size = f"{image.width}x{image.height} pixels"
-        if image.size != (width, height) and not resized:
-            raise Broken(f"{file} is {size} instead of {width}x{height}")
-        if math.prod(image.size) > LIMIT:
-            raise ValueError(f"{size} are too many")
+    if not file.is_file():
+        raise ValueError("not a file")  # to open a pipe would wait for whoever writes into it
+    with file.open("rb") as opened, Image.open(opened, formats=FORMATS) as image:
         frames = getattr(image, "n_frames", 1)
         if own and frames > 1 and image.format != "MPO":
             raise ValueError(f"it holds {frames} images, and one is wanted")

@@ -3,12 +3,10 @@ are recorded, and how long such a run took.
 """
 
 import functools
-import inspect
 import itertools
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -18,23 +16,13 @@ from tqdm import tqdm
 
 from fednb import ROOT, data, papers, settings, sources
 from fednb import records as ledger
-from fednb.errors import NotebookError, RunError, SweepError, check, require_known
-from fednb.models import Model
+from fednb.errors import NotebookError, SweepError, check, require_known
 from fednb.records import Record
 from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
 Tier = Literal["minutes-cpu", "minutes-gpu", "hours-gpu"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-
-
-class Recorded(NamedTuple):
-    """What the record of a run says about how it went."""
-
-    status: str | None = None  # "finished", "diverged", "failed", "stale"; None: there is no record
-    seconds: float = 0.0  # of its rounds, evaluation included
-    device: str = ""  # the name of its processor or GPU
-    source: str | None = None  # a digest of its method's source
 
 
 @dataclass(frozen=True)
@@ -47,7 +35,7 @@ class Job:
     settings: Settings
     path: Path  # of its record, whether it exists or not
     tier: Tier = TIERS[0]  # how long it takes, and on what
-    network_of: str = ""  # the path of the notebook that adds its network, if that is another one
+    network_of: str = ""  # the path of the notebook that adds its network, if one does
 
     @property
     def log(self) -> Path:
@@ -55,22 +43,14 @@ class Job:
         return self.path.absolute().parent.parent / "logs" / f"{self.path.stem}.log"
 
     @functools.cached_property
-    def recorded(self) -> Recorded:
-        """What its record says, which is read when it is first asked for."""
-        try:
-            file = self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return Recorded()
-        return _recorded(self.path, file.st_mtime_ns, file.st_ino)
+    def record(self) -> Record | None:
+        """What is recorded of it, read when it is first asked for; None if nothing is."""
+        return ledger.read(self.path) if self.path.is_file() else None
 
-
-@functools.cache
-def _recorded(path: Path, changed: int, number: int) -> Recorded:
-    """What a record says, read once for all tables: as long as its file has this time and number."""
-    record = ledger.read(path)
-    seconds = record.get("wall_seconds", 0.0)
-    device = record.get("device", "")
-    return Recorded(ledger.state(record), seconds, device, record.get("source"))
+    @property
+    def status(self) -> str | None:
+        """Whether it "finished", "diverged", "failed", or is "stale"; None if nothing is recorded."""
+        return ledger.state(self.record) if self.record else None
 
 
 def runs_of(notebook: str, where: Path | None = None) -> Path:
@@ -120,11 +100,6 @@ class Notebook:
             arrange(self.name, overrides)
         values = self.defaults | self.defaults.get("more", {}) | overrides
         values.pop("more", None)
-        method = values.get("method")
-        if isinstance(method, str) and method not in self.methods:
-            elsewhere = project_methods().get(method)
-            message = f"{method} is no method of {self.name} but of {elsewhere}: run that notebook."
-            check(elsewhere is None, message, SweepError)
         resolved = settings.resolve(self.methods, **values)
         return Job(self.name, table, overrides, resolved, ledger.path(resolved, self.runs))
 
@@ -181,9 +156,8 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             )
             check(methods, message, SweepError)
         else:
-            own = "" if name in known else _own_notebook_with(name)
-            check(not own, f"{name} is in your own notebook: name that, {own}.", SweepError)
-            require_known("Neither a method nor the path of a notebook is", name, known, SweepError)
+            told = "Neither the path of a notebook (mine.ipynb) nor a method of the project is"
+            require_known(told, name, known, SweepError)
             notebook, methods = known[name], [name]
         for method in methods:
             first = found.setdefault(method, Contestant(method, notebook)).notebook
@@ -192,44 +166,22 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
     return found
 
 
-def _own_notebook_with(name: str) -> str:
-    """The notebook where one works that is called so, or has a class of this name; "" if none."""
-    for file in sorted(Path().glob("*.ipynb")):
-        with suppress(NotebookError):
-            if file.stem == name or f"class {name}(" in papers.exported(file):
-                return str(file)
-    return ""
-
-
-def with_networks(jobs: Iterable[Job]) -> list[Job]:
+def with_networks(jobs: Sequence[Job]) -> list[Job]:
     """Runs that know the networks which one's own notebooks among theirs add, whichever adds it.
 
-    A `SweepError` if two notebooks add different ones under one name.
+    A `SweepError` if two notebooks add one under the same name, and it is asked for.
     """
-    jobs = list(jobs)
-    adding: dict[str, tuple[str, Model]] = {}
+    asked = {job.settings.model for job in jobs}
+    adding: dict[str, str] = {}
     for notebook in dict.fromkeys(job.notebook for job in jobs):
-        for name, model in papers.networks(notebook).items():
-            first, other = adding.setdefault(name, (notebook, model))
+        for name in asked.intersection(papers.networks(notebook)):
+            first = adding.setdefault(name, notebook)
             message = (
-                f"{first} and {notebook} have different networks called {name}: give one another "
-                "name, or put it into a file beside them that both import."
+                f"{first} and {notebook} both add a network {name}: give one another name, or keep "
+                "it in one of them, as all runs of a comparison know it."
             )
-            check(_code(model) == _code(other), message, SweepError)
-    found = []
-    for job in jobs:
-        adds, _ = adding.get(job.settings.model, ("", None))
-        own = papers.networks(job.notebook)
-        found.append(job if job.settings.model in own else replace(job, network_of=adds))
-    return found
-
-
-def _code(model: Model) -> tuple[Any, ...]:
-    """What two networks of one name must have in common."""
-    code: Any = model.encoder
-    with suppress(OSError, TypeError):  # of what is no function there is no source
-        code = inspect.getsource(model.encoder)
-    return code, model.head, tuple(model.sides)
+            check(first == notebook, message, SweepError)
+    return [replace(job, network_of=adding.get(job.settings.model, "")) for job in jobs]
 
 
 # ---- which runs are made
@@ -266,90 +218,26 @@ def each_once(jobs: Iterable[Job]) -> list[Job]:
     return list(unique.values())
 
 
-def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
-    """The runs that need not be made again, diverged ones included, and those that are to be made;
-    each once.
+def missing(jobs: Iterable[Job]) -> list[Job]:
+    """The runs that are to be made, each once: without a record, or with one that does not count.
+
+    One that diverged need not be made again.
     """
-    unique = each_once(jobs)
-    recorded = [job for job in unique if job.recorded.status in ledger.RESULTS]
-    missing = [job for job in unique if job.recorded.status not in ledger.RESULTS]
-    return recorded, missing
+    return [job for job in each_once(jobs) if job.status not in ledger.RESULTS]
 
 
-def other_code(recorded: Iterable[tuple[Job, str | None]]) -> str:
-    """Say of which methods runs are recorded with other code than is here now; "" if of none.
-
-    Of each run the digest of its method's source that its record holds.
-    """
-    methods = functools.cache(papers.methods)
+def tell_other_code(jobs: Iterable[Job]) -> None:
+    """Print of which methods runs are recorded with other code than is here now."""
     is_other_code = functools.cache(sources.is_other_code)
     runs: Counter[str] = Counter()
-    for job, source in recorded:
-        name = job.settings.method
-        if is_other_code(source, methods(job.notebook)[name]):
-            runs[name] += 1
-    if not runs:
-        return ""
-    told = ", ".join(f"{method} ({number})" for method, number in runs.items())
-    what = "recorded with other code of the method than is here now"
-    return f"{what}: {told}; --again makes such runs again."
-
-
-def tell_other_code(recorded: Iterable[Job]) -> None:
-    """Print `other_code`."""
-    told = other_code((job, job.recorded.source) for job in recorded)
-    if told:
-        print(f"fednb: {told}", file=sys.stderr)
-
-
-def records_beside(jobs: Iterable[Job]) -> dict[Path, Record]:
-    """The records of the same methods where those of runs would lie."""
-    patterns = dict.fromkeys((job.path.parent, f"{job.settings.method}-*.json") for job in jobs)
-    records = {}
-    for folder, pattern in patterns:
-        for path in folder.glob(pattern):
-            with suppress(RunError):  # one that is damaged is nobody's here
-                records[path] = ledger.read(path)
-    return records
-
-
-def tell_other_defaults(jobs: Sequence[Job], records: Mapping[Path, Record], asked: str) -> None:
-    """Print of how many records a default has changed since: no run of a sweep file is theirs.
-
-    They are those of missing runs but for hyperparameters that the run leaves to its method's class.
-    """
-    files = {job.path.name for job in jobs}
-    others = [record for path, record in records.items() if path.name not in files]
-    changed: Counter[str] = Counter()
     for job in each_once(jobs):
-        if job.recorded.status is not None:
-            continue
-        now = job.settings.flat()
-        left_to_class = job.settings.hyperparameters.keys() - job.parameters.keys()
-        for record in others:
-            before = record["settings"]
-            names = {name for name in {*now, *before} if now.get(name) != before.get(name)}
-            if names and names <= left_to_class:
-                parts = [f"{name} was {before.get(name)} and is {now[name]}" for name in names]
-                changed[" and ".join(sorted(parts))] += 1
-    for told, number in changed.items():
-        runs = "1 recorded run matches" if number == 1 else f"{number} recorded runs match"
-        print(
-            f"fednb: {runs} no row of {asked} any more, since a default has changed ({told}): "
-            f"`fednb sweep {asked}` makes such runs again.",
-            file=sys.stderr,
-        )
-
-
-def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:
-    """Say of runs of one's own notebooks that their records lie among the project's."""
-    for job in jobs:
-        own = job.notebook if job.notebook.endswith(".ipynb") else job.network_of
-        if own and job.path.parent == ROOT / "results" / "runs":
-            told = "its records lie among the project's, in results/runs of this clone"
-            advice = "FEDNB_RUNS=mine/runs, or the notebook in another folder, keeps them apart"
-            print(f"fednb: {Path(own).name}: {told}; {advice}.", file=sys.stderr)
-            return
+        if job.record and job.status in ledger.RESULTS:
+            method = papers.methods(job.notebook)[job.settings.method]
+            runs[job.settings.method] += is_other_code(job.record.get("source"), method)
+    named = [f"{method} ({number})" for method, number in runs.items() if number]
+    if named:
+        what = "recorded with other code of the method than is here now"
+        print(f"fednb: {what}: {', '.join(named)}; --again makes such runs again.", file=sys.stderr)
 
 
 def folders_of(jobs: Iterable[Job]) -> str:
@@ -361,9 +249,12 @@ def median_duration(jobs: Iterable[Job]) -> str:
     """How long a run took by the records: the median for each device; "" if none is finished."""
     seconds_on: dict[str, list[float]] = defaultdict(list)
     for job in jobs:
-        if job.recorded.status == "finished":
-            seconds_on[job.recorded.device].append(job.recorded.seconds)
-    parts = []
-    for device, seconds in seconds_on.items():
-        parts.append(f"{tqdm.format_interval(int(median(seconds)))} on {device}")
-    return ", ".join(parts)
+        if job.record and job.status == "finished":
+            device = job.record.get("device", "unknown")
+            seconds_on[device].append(job.record.get("wall_seconds", 0.0))
+    return ", ".join(f"{duration(median(times))} on {on}" for on, times in seconds_on.items())
+
+
+def duration(seconds: float) -> str:
+    """A time as ``01:05``, or with hours as ``2:01:05``."""
+    return tqdm.format_interval(int(seconds))

@@ -1,12 +1,8 @@
 """In which files published data sets come, one function for each layout of data/README.md, and how they are read."""
 
-import io
-import math
-import os
 import re
-import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -17,23 +13,22 @@ import yaml
 from pydantic import TypeAdapter
 
 from fednb import data
-from fednb.data import Dataset, DatasetSpec
-from fednb.errors import DataError, check
-from fednb_lab import arrays, trees
-from fednb_lab.arrays import Split, from_splits
-from fednb_lab.folders import say
-from fednb_lab.images import Broken, Member, reading, unpacked
-from fednb_lab.trees import ImageFile, Walk
+from fednb.data import Dataset
+from fednb.errors import check
+from fednb_lab.arrays import Split, duplicates, from_splits, images_of, labels_of, listed
+from fednb_lab.folders import ImageFile, as_splits
+from fednb_lab.images import Walk, about, reading, walk
 
 
 @dataclass(frozen=True)
 class Origin:
     """In which files a published set comes, how one gets them, and what is said of it."""
 
-    also: tuple[str, ...] = ()  # other names of its folder, zip files and file of arrays
-    files: dict[str, str | None] = field(default_factory=dict)  # with the MD5 that each must have
+    also: tuple[str, ...] = ()  # other names of its folder, zip file and file of arrays
+    official: str = ""  # a file or folder by which its official files are known
     reader: str = ""  # of these files: a class of torchvision's, listed or nist
-    listed: tuple[str, ...] = ()  # the folder of the images of which each of these files is a list
+    lists: tuple[str, ...] = ()  # files that say of which class which images are
+    listed: tuple[str, ...] = ()  # the folder of the images of which each of these is a list
     sideways: bool = False  # so the official images lie
     first_label: int = 0  # from which the official labels count
     parts: tuple[str, ...] = ()  # the sets that make its domains, in their order
@@ -43,7 +38,6 @@ class Origin:
     # how one gets it
     torchvision: tuple[dict[str, Any], ...] = ()  # options with which torchvision reads its splits
     page: str = ""  # the archive, or the page for people who download by hand
-    md5: str | None = None  # of the archive
     by_hand: str = ""  # what to get and where to put it, where no command can fetch it
 
     # what is said of it
@@ -51,8 +45,7 @@ class Origin:
     fingerprint: str = ""  # of the complete set, where known
     jpeg: bool = False  # so the images are published
     shorter_side: int | None = None  # of all published images, in pixels; None: it varies
-    unlisted: str = ""  # the note without the official lists
-    stand_in: str = ""  # for what; goes into the note of the data set
+    note: str = ""  # what is not the published set, even if it is complete
     remark: str = ""  # what has to be known of the complete set
 
 
@@ -67,73 +60,54 @@ class Source(NamedTuple):
     """A data set as it was found."""
 
     layout: str  # such as "official files"
-    read: Callable[[], Dataset]  # may raise `Broken`
+    read: Callable[[], Dataset]
 
 
 def find(name: str, root: Path, inside: bool = False) -> Source | None:
-    """The first layout of files that is there; None if there is none, a `Broken` for a bad file.
+    """The first layout of files that is there; None if there is none.
 
-    ``inside``: the root is a folder or file of this very set.
+    ``inside``: the root may also be the folder or file of this very set.
     """
-    own = [path for path in _children(root) if _is_named(path, name)] + [root] * inside
-    below = [path for folder in own for path in _children(folder) if path not in own]
-    for layout in (_official_files, _image_tree, _zip_files, _array_file):
-        source = layout(name, [root, *own, *below] if layout is _official_files else [*own, *below])
-        if source is not None:
-            return source
+    origin = ORIGINS[name]
+    known = (name, *origin.also)
+    named = [path for path in _children(root) if path.stem.lower() in known]
+    own = named or [root] * inside
+    for folder in [root, *own]:
+        if origin.official and (folder / origin.official).exists():
+            return Source(
+                OFFICIAL, partial(_READERS.get(origin.reader, _read_torchvision), name, folder)
+            )
+    files = [*own, *(child for folder in own for child in _children(folder))]
+    archive = Path(origin.page).name  # which is read when it is unpacked
+    zips = [path for path in files if path.suffix.lower() == ".zip" and path.name != archive]
+    folders = [path for path in own if path.is_dir()]
+    for layout, paths in (("zip files", zips), ("image tree", folders)):
+        found = walk(*paths)
+        if any(file.is_image for file in found.files):
+            return Source(layout, partial(_read_tree, name, found, layout))
+    for file in files:
+        is_own = file.stem.lower() in known or file == root
+        if is_own and file.suffix == ".npz" and not data.is_converted(file):
+            return Source("file of arrays", partial(_read_arrays, name, file))
     return None
 
 
 def _children(folder: Path) -> list[Path]:
     """What a folder holds, without hidden files, sorted by name; nothing if it is no folder."""
-    if not folder.is_dir():
-        return []
-    return [folder / name for name in sorted(os.listdir(folder)) if name[0] != "."]
-
-
-def _is_named(path: Path, name: str) -> bool:
-    """Whether a folder or file is named after this set; what follows the name of a zip file is free.
-
-    A letter or digit after the name makes another set: cifar100.zip is not cifar10.
-    """
-    stem = path.name.lower() if path.is_dir() else path.stem.lower()
-    known = {one: this for this in ORIGINS for one in (this, *ORIGINS[this].also)}
-    fitting = [one for one in known if re.fullmatch(rf"{one}([^a-z0-9].*)?", stem)]
-    longest = max(fitting, key=len, default="")
-    return known.get(longest) == name and (stem == longest or path.suffix.lower() == ".zip")
+    return sorted(folder.glob("[!.]*")) if folder.is_dir() else []
 
 
 # --- official files
 
 
-def _official_files(name: str, paths: Sequence[Path]) -> Source | None:
-    """The files as they are published, unpacked, in one of the folders."""
-    origin = ORIGINS[name]
-    for folder in paths:
-        files = [folder / file for file in origin.files]
-        images = _nist_images(data.SPECS[name], folder) if origin.reader == "nist" else []
-        if images:
-            return Source(OFFICIAL, partial(_read_images, name, images, OFFICIAL))
-        if origin.reader and any(file.exists() for file in files):
-            read = _read_listed if origin.reader == "listed" else _read_with_torchvision
-            return Source(OFFICIAL, partial(read, name, folder, files))
-    return None
-
-
-def _read_with_torchvision(name: str, folder: Path, files: Sequence[Path]) -> Dataset:
-    """Files that torchvision reads, if they are the published ones: a pickle can run any code."""
+def _read_torchvision(name: str, folder: Path) -> Dataset:
+    """Files that torchvision reads; of pickles it does so only if they are the published ones."""
     from torchvision import datasets  # slow to import
 
     spec = data.SPECS[name]
     origin = ORIGINS[name]
-    for file in files:
-        with reading(file):
-            file.stat()
-    for file, md5 in zip(files, origin.files.values(), strict=True):
-        if not datasets.utils.check_integrity(file, md5):
-            raise Broken(f"{file} is not the published file (its MD5 is another)")
     reader = getattr(datasets, origin.reader)
-    with reading(files[0]):
+    with reading(folder / origin.official):
         opened = [reader(folder, **options) for options in origin.torchvision]
     splits = []
     for split in opened:
@@ -141,155 +115,114 @@ def _read_with_torchvision(name: str, folder: Path, files: Sequence[Path]) -> Da
         if origin.sideways:
             images = images.swapaxes(1, -1)
         labels = split.labels if hasattr(split, "labels") else split.targets  # SVHN, the others
-        splits.append(_split_of_arrays(name, files[0], images, np.asarray(labels)))
+        splits.append(_split_of_arrays(name, images, np.asarray(labels)))
     classes = spec.classes or opened[0].classes
     return from_splits(spec, splits[0], splits[1], classes, OFFICIAL)
 
 
-def _nist_images(spec: DatasetSpec, folder: Path) -> list[ImageFile]:
+def _read_nist(name: str, folder: Path) -> Dataset:
     """The first by name of XX/train_XX/*.png and of XX/hsf_0/*.png; XX is a character's code."""
+    spec = data.SPECS[name]
     images = []
     for label in spec.classes:
         code = f"{ord(label):02x}"
         folders = {"train": f"train_{code}", "test": "hsf_0"}
         for (split, subfolder), size in zip(folders.items(), spec.sizes, strict=True):
-            files = [file for file in _children(folder / code / subfolder) if file.suffix == ".png"]
+            files = sorted((folder / "by_class" / code / subfolder).glob("[!.]*.png"))
             chosen = files[: size // spec.num_classes]
             images += [ImageFile(0, label, file, split) for file in chosen]
-    return images
+    return _read_images(name, images, OFFICIAL)
 
 
-def _read_listed(name: str, folder: Path, lists: Sequence[Path]) -> Dataset:
+def _read_listed(name: str, folder: Path) -> Dataset:
     """Images whose class stands in a list of lines FILE CLASS: MNIST-M, Tiny-ImageNet's validation.
 
     Tiny-ImageNet's training images lie in train/CLASS/images/. A list names no files elsewhere.
     """
+    origin = ORIGINS[name]
     images = []
-    for parts, file in trees.walk(folder).files:
+    for parts, file in walk(folder).files:
         if len(parts) == 4 and parts[0] == "train" and parts[2] == "images":
             images.append(ImageFile(0, parts[1], file, "train"))
-    for list_file, subfolder in zip(lists, ORIGINS[name].listed, strict=True):
-        split = "train" if "train" in list_file.name else "test"
-        for line in _lines_of(list_file):
+    for list_file, subfolder in zip(origin.lists, origin.listed, strict=True):
+        split = "train" if "train" in list_file else "test"
+        with reading(folder / list_file):
+            lines = (folder / list_file).read_text("utf-8").splitlines()
+        for line in filter(str.strip, lines):
             image, label = (*line.split(), "", "")[:2]
-            if not label or Path(image).name != image:
-                raise Broken(f"{list_file} has a line that is not a file name and a class")
+            check(
+                label and Path(image).name == image,
+                f"{folder / list_file} has a line that is not a file name and a class.",
+            )
             images.append(ImageFile(0, label, folder / subfolder / image, split))
     return _read_images(name, images, OFFICIAL)
 
 
-def _lines_of(file: Path) -> list[str]:
-    with reading(file):
-        return unpacked(file).decode(errors="replace").splitlines()
+_READERS = {"nist": _read_nist, "listed": _read_listed}
 
 
 # --- trees SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE
 
 
-def _image_tree(name: str, paths: Sequence[Path]) -> Source | None:
-    """The first of the folders that holds images."""
-    for folder in filter(Path.is_dir, paths):
-        found = trees.walk(folder)
-        if found.has_images:
-            return Source("image tree", partial(_read_tree, name, [folder], "image tree"))
-    return None
-
-
-def _zip_files(name: str, paths: Sequence[Path]) -> Source | None:
-    """The zip files, which hold such a tree together."""
-    archive = Path(ORIGINS[name].page).name  # which is read when it is unpacked
-    zips = [path for path in paths if path.suffix.lower() == ".zip" and path.name != archive]
-    return Source("zip files", partial(_read_tree, name, zips, "zip files")) if zips else None
-
-
-def _read_tree(name: str, paths: Sequence[Path], kind: str) -> Dataset:
-    """Images of a tree, understood as one's own are, but by the published names and divisions."""
+def _read_tree(name: str, found: Walk, kind: str) -> Dataset:
+    """Images of a tree in folders or zip files, by the published names of domains and classes."""
     spec = data.SPECS[name]
-    folders = {path if path.is_dir() else path.parent for path in paths}
-    lists = [folder / file for folder in folders for file in ORIGINS[name].files if spec.domains]
-    if not any(file.is_file() for file in lists):
-        lists = []
-    found = _with_published_names(name, trees.walk(*paths))
-    layout = trees.understand(spec.title, found, partial(_divided, name, lists))
-    images = [*layout.train, *layout.test]
-    if spec.domains:
-        check(layout.domains, f"{spec.title} has folders {', '.join(spec.domains)}, and no splits.")
-        order = [list(spec.domains).index(domain) for domain in layout.domains]
-        images = [image._replace(domain=order[image.domain]) for image in images]
-        images.sort(key=lambda image: image.domain)
-    unlisted = [ORIGINS[name].unlisted] if ORIGINS[name].unlisted and not lists else []
-    dataset = _read_images(name, images, kind, unlisted)
-    say(f"{spec.title}: {layout}")
-    return dataset
-
-
-def _with_published_names(name: str, found: Walk) -> Walk:
-    """The walk in which domains and classes are called as they are published, however spelled."""
-    spec = data.SPECS[name]
-    published = {_letters(one): one for one in (*spec.domains, *spec.classes)}
-    files = []
+    origin = ORIGINS[name]
+    tops = tuple(spec.domains) or ("train", "test", "val")
+    # domains and their classes may be spelled otherwise
+    published = {_letters(one): one for one in (*tops, *spec.classes)} if spec.domains else {}
+    images = []
     for file in found.files:
-        if spec.domains and len(file.parts) > 2 and file.is_image:
-            *around, domain, label, image = file.parts
-            domain, label = (published.get(_letters(one), one) for one in (domain, label))
-            if ORIGINS[name].more_classes and label not in spec.classes:
-                continue
-            file = file._replace(parts=(*around, domain, label, image))
-        files.append(file)
-    return found._replace(files=files)
+        if not file.is_image:
+            continue
+        top, label, _ = ("", "", *file.parts)[-3:]
+        top, label = (published.get(_letters(one), one) for one in (top, label))
+        check(
+            top in tops,
+            f"{file.place} lies in none of the folders {', '.join(tops)}: images must lie in "
+            f"{'DOMAIN' if spec.domains else 'SPLIT'}/CLASS/FILE (see data/README.md).",
+        )
+        if not origin.more_classes or label in spec.classes:
+            domain = tops.index(top) if spec.domains else 0
+            images.append(ImageFile(domain, label, file.file, "" if spec.domains else top))
+    images.sort(key=lambda image: (image.domain, image.label, image.file.name))
+    if not spec.domains:
+        return _read_images(name, images, kind)
+    lacking = [domain for i, domain in enumerate(tops) if i not in {one.domain for one in images}]
+    check(not lacking, f"it lacks the domain {listed(lacking)}: {origin.by_hand}.")
+    divided = []
+    for _, group in groupby(images, lambda image: image.domain):
+        for number, image in enumerate(group):
+            divided.append(image._replace(split="test" if number % 10 in (8, 9) else "train"))
+    return _read_images(name, divided, kind)
 
 
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _divided(
-    name: str, lists: Sequence[Path], images: Sequence[ImageFile], domains: Sequence[str]
-) -> list[ImageFile]:
-    """Divide each domain by the official lists, in which all images are that count, or by numbers."""
-    spec = data.SPECS[name]
-    check(spec.domains, "there are no folders train and test (see data/README.md).")
-    lacking = [domain for domain in spec.domains if domain not in domains]
-    check(not lacking, f"it lacks the domain {arrays.listed(lacking)}: {ORIGINS[name].by_hand}.")
-    unknown = [domain for domain in domains if domain not in spec.domains]
-    check(not unknown, f"it has no domain {arrays.listed(unknown)}: take that out.")
-    split_of: dict[str, str] = {}
-    for file in lists:
-        split = file.stem.rpartition("_")[2]
-        split_of |= {line.split()[0]: split for line in _lines_of(file) if line.strip()}
-    divided = []
-    for _, group in groupby(images, lambda image: image.domain):
-        for number, image in enumerate(group):
-            split = "test" if number % 10 in (8, 9) else "train"
-            if lists:
-                split = split_of.get("/".join(Path(str(image.file)).parts[-3:]), "")
-            divided.append(image._replace(split=split))
-    return divided
-
-
-# --- image files, from whichever layout
-
-
-def _read_images(
-    name: str, images: Sequence[ImageFile], kind: str, notes: Sequence[str] = ()
-) -> Dataset:
-    """Decode image files, in the order given; a `DataError` tells of a class that is unknown."""
+def _read_images(name: str, images: Sequence[ImageFile], kind: str) -> Dataset:
+    """Decode image files, in the order given; "val" is tested on where there is no "test"."""
     spec = data.SPECS[name]
     origin = ORIGINS[name]
     train = [image for image in images if image.split == "train"]
-    test = [image for image in images if image.split in ("test", "val")]
+    test = [image for image in images if image.split == "test"]
+    test = test or [image for image in images if image.split == "val"]
     for split, what in ((train, "training"), (test, "test")):
-        check(split, f"{spec.title} has no {what} images; see data/README.md for the layout.")
-    labels = sorted({image.label for image in images})
-    unknown = sorted(set(labels) - set(spec.classes))
-    if unknown and spec.classes:
-        raise DataError(
-            f"{spec.title} has no class {unknown[0]}; its classes are {', '.join(spec.classes)}."
+        check(split, f"there are no {what} images; see data/README.md for the layout.")
+    classes = list(spec.classes) if spec.domains else sorted({image.label for image in train})
+    untrained = {image.label for image in test} - set(classes)
+    check(not untrained, f"class {listed(sorted(untrained))} is tested and never trained.")
+    unknown = {image.label for image in train} - set(spec.classes or classes)
+    names = ", ".join(spec.classes)
+    check(not unknown, f"it has no class {listed(sorted(unknown))}; its classes are {names}.")
+    first, second, sizes = as_splits(spec.title, train, test, classes, spec.shape, own=False)
+    for (width, height), file in sizes.items():
+        fits = origin.resized or (height, width) == spec.shape[1:]
+        check(
+            fits, f"{file} is {width}x{height} pixels instead of {spec.shape[2]}x{spec.shape[1]}."
         )
-    classes = spec.classes if spec.domains else labels
-    how = {"own": False, "resized": origin.resized}
-    splits, sizes = trees.as_splits(spec.title, train, test, classes, spec.shape, **how)
-    notes = list(notes)
+    notes = []
     shorter_sides = {min(size) for size in sizes}
     if spec.domains and len(shorter_sides) == 1:
         (side,) = shorter_sides
@@ -299,63 +232,37 @@ def _read_images(
     if not origin.jpeg and endings & {".jpg", ".jpeg"}:
         notes.append("re-encoded as JPEG")
     is_undivided = bool(spec.domains) or origin.reader == "nist"
-    shared = arrays.duplicates(splits[0].images, splits[1].images) if is_undivided else []
-    return from_splits(spec, *splits, classes, kind, notes, shared)
+    remarks = duplicates(first.images, second.images) if is_undivided else []
+    return from_splits(spec, first, second, classes, kind, notes, remarks)
 
 
 # --- files of arrays
 
 
-def _array_file(name: str, paths: Sequence[Path]) -> Source | None:
-    """One .npz file of x_train, y_train, x_test and y_test, named after the set or given by its path."""
-    if data.SPECS[name].domains:
-        return None
-    for file in paths:
-        is_given = _is_named(file, name) or paths == [file]
-        if file.suffix == ".npz" and is_given and not data.is_converted(file):
-            return Source("file of arrays", partial(_read_npz, name, file))
-    return None
-
-
-def _read_npz(name: str, file: Path) -> Dataset:
+def _read_arrays(name: str, file: Path) -> Dataset:
     """A .npz file: x_train and x_test, uint8 [N, H, W] or [N, H, W, C]; y_train and y_test, [N]."""
     spec = data.SPECS[name]
-    limit = max(spec.sizes) * max(math.prod(spec.shape), 8) + 4096
-    splits = []
     notes = []
-    with reading(file), zipfile.ZipFile(file) as archive:
-        for split in ("train", "test"):
-            images, labels = (
-                np.lib.format.read_array(
-                    io.BytesIO(unpacked(Member(archive, f"{kind}_{split}.npy"), limit)),
-                    allow_pickle=False,
-                )
-                for kind in ("x", "y")
-            )
-            splits.append(_split_of_arrays(name, file, images, labels))
-        if "src_train.npy" in archive.namelist():
+    with about(str(file)), reading(file), np.load(file, allow_pickle=False) as arrays:
+        train = _split_of_arrays(name, arrays["x_train"], arrays["y_train"])
+        test = _split_of_arrays(name, arrays["x_test"], arrays["y_test"])
+        if "src_train" in arrays:
             cut_out = "digits cut out of photographs of the full-number set"
             notes.append(f"{cut_out}, not the official crops")
     classes = spec.classes or [str(label) for label in range(spec.num_classes)]
-    return from_splits(spec, splits[0], splits[1], classes, "file of arrays", notes)
+    return from_splits(spec, train, test, classes, "file of arrays", notes)
 
 
-def _split_of_arrays(name: str, file: Path, images: np.ndarray, labels: np.ndarray) -> Split:
-    """Bring the arrays of one split to the set's shape, and labels to 0, 1, ...
-
-    Images are uint8 [N, C, H, W] or [N, H, W, C], grey ones also [N, H, W]; labels are integers [N]
-    that count from the set's first label. What is wrong with them is a `Broken` about ``file``.
-    """
+def _split_of_arrays(name: str, images: np.ndarray, labels: np.ndarray) -> Split:
+    """The arrays of one split, with labels from 0; they count from the set's first label."""
     spec = data.SPECS[name]
     first = ORIGINS[name].first_label
     last = first + spec.num_classes - 1
-    try:
-        x = arrays.images_of("images", images)
-        y = arrays.labels_of("labels", labels, len(x))
-    except DataError as error:
-        raise Broken(f"{file}: {str(error).rstrip('.')}") from error
-    if x.shape[1:] != spec.shape:
-        raise Broken(f"{file} holds images of shape {list(x.shape[1:])}, not {list(spec.shape)}")
-    if not np.isin(y, np.arange(first, last + 1)).all():
-        raise Broken(f"{file} has labels outside of {first}..{last}")
+    x = images_of("images", images)
+    y = labels_of("labels", labels, len(x))
+    check(
+        x.shape[1:] == spec.shape and np.isin(y, np.arange(first, last + 1)).all(),
+        f"images are {list(x.shape[1:])} with labels from {y.min()} to {y.max()}, and must be "
+        f"{list(spec.shape)} with labels from {first} to {last}.",
+    )
     return Split(x, y - first, np.zeros_like(y))

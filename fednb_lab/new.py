@@ -1,6 +1,5 @@
 """What one begins with: a copy of a notebook, or a template of a method under another name."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -30,15 +29,20 @@ def new_method(name: str, folder: Path) -> list[Path]:
     else:
         file_name = _WORD_BEGINS.sub("_", name).lower()
         class_name = name[0].upper() + name[1:].replace("_", "")
-    templates = {}
+    is_word = is_word_of_python(class_name) or is_word_of_python(file_name)
+    is_alike = _alike(class_name) in _known()
+    paths = []
     for template in sorted(TEMPLATES.glob("my_method.*")):
         path = folder / f"{file_name}{template.suffix}"
-        templates[path] = template.read_text(encoding="utf-8")
-    _check_free(file_name, class_name, templates)
-    for path, text in templates.items():
+        text = template.read_text(encoding="utf-8")
+        is_used = class_name != "MyMethod" and re.search(rf"\b{class_name}\b", text)
+        message = f"There is a {path.name} or a {class_name} already: take another name."
+        check(not (is_word or path.exists() or is_used or is_alike), message, NotebookError)
         content = text.replace("my_method", file_name).replace("MyMethod", class_name)
+        paths.append((path, content))
+    for path, content in paths:
         path.write_text(content, encoding="utf-8")
-    return list(templates)
+    return [path for path, _ in paths]
 
 
 def copy_notebook(name: str, path: Path | None = None) -> Path:
@@ -58,32 +62,13 @@ def copy_notebook(name: str, path: Path | None = None) -> Path:
     return path
 
 
-def _check_free(file_name: str, class_name: str, templates: dict[Path, str]) -> None:
-    """Refuse a name that means something else already: to Python, to the template, in the project."""
-    for word in (class_name, file_name):
-        message = f"A method cannot be called {word}, a word of Python."
-        check(not is_word_of_python(word), message, NotebookError)
-    taken = {path.name for path in templates if path.exists()}
-    known = [re.sub(r"^\d+_", "", notebook.stem) for notebook in notebooks(extras=True)]
+def _known() -> set[str]:
+    """What notebooks of the project, their classes and their methods are called, by `_alike`."""
+    names = [re.sub(r"^\d+_", "", notebook.stem) for notebook in notebooks(extras=True)]
     for notebook in notebooks():
-        known += _defined(notebook)
-    taken.update(one for one in known if _alike(one) == _alike(class_name))
-    for text in templates.values():
-        if class_name != "MyMethod":
-            taken.update(re.findall(rf"\b{class_name}\b", text))
-    message = f"There is a {', '.join(sorted(taken))} already: take another name."
-    check(not taken, message, NotebookError)
-
-
-def _defined(notebook: Path) -> list[str]:
-    """The classes of a notebook, and the texts of its export cells, names of methods among them."""
-    names = []
-    for node in ast.walk(ast.parse(exported(notebook))):
-        if isinstance(node, ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.append(node.value)
-    return names
+        names += re.findall(r"class (\w+)", exported(notebook))
+        names += re.findall(r'"([\w+]+)"', exported(notebook))
+    return {_alike(name) for name in names}
 
 
 def _alike(name: str) -> str:

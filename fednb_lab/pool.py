@@ -13,14 +13,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tqdm import tqdm
-
 from fednb import PACKAGE, data, papers
 from fednb import records as ledger
-from fednb.errors import FednbError, SweepError, check
+from fednb.errors import FednbError, SettingsError, SweepError, check
 from fednb.records import Record
 from fednb_lab import datasets, processes
-from fednb_lab.jobs import Job, arrange
+from fednb_lab.jobs import Job, arrange, duration
 from fednb_lab.processes import Call, in_one_line
 
 ATTEMPTS = 2  # at a run that fails
@@ -49,7 +47,7 @@ class Outcome(NamedTuple):
     """What became of a run."""
 
     job: Job
-    error: str | None  # what went wrong, in one line
+    error: str  # what went wrong, in one line; "" if it is recorded
 
 
 Start = Callable[[Any, int], Future[Any]]  # of a task, in a place
@@ -94,18 +92,17 @@ def run(
 def run_needed(todo: Sequence[Job], *, jobs: int = 1, again: bool = False) -> None:
     """Make runs of which each is needed; a `SweepError` tells of the first that failed."""
     for job, error in run(todo, jobs=jobs, again=again):
-        message = f"{job.path.stem} failed: {error} (log: {job.log})"
-        check(error is None, message, SweepError)
+        check(not error, f"{job.path.stem} failed: {error} (log: {job.log})", SweepError)
 
 
 def run_in_this_process(job: Job, *, again: bool) -> str:
     """Make a run whose output is shown as it comes; what went wrong, in one line, or ""."""
     from fednb_lab import engine  # slow to import
 
-    variables = _environment([job], job.path.parent, again) | {"MPLBACKEND": "agg"}
-    variables["FEDNB_PROGRESS"] = os.environ.get("FEDNB_PROGRESS") or "log"
+    values = _environment([job], job.path.parent, again) | {"MPLBACKEND": "agg"}
+    values["FEDNB_PROGRESS"] = os.environ.get("FEDNB_PROGRESS") or "log"
     try:
-        with processes.variables(variables):
+        with processes.variables(values):
             engine.execute_run(job.notebook, job.parameters)
     except processes.CellError as error:
         if isinstance(error.__cause__, FednbError):  # says all that a person needs
@@ -125,9 +122,14 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
         check(cells, f"The notebook {notebook} has no code cell tagged 'run'.", SweepError)
     device = build.find_device()
     build.num_workers(device)
-    for dataset in {job.settings.dataset for job in todo}:
-        datasets.ensure(dataset)
-        build.load_dataset(dataset)
+    groups = _groups(todo, seeds_together=True)
+    for first, *_ in sorted(groups, key=lambda group: group[0].settings.dataset):
+        datasets.ensure(first.settings.dataset)
+        images = build.load_dataset(first.settings.dataset)
+        try:
+            build.divide(first.settings, images)
+        except ValueError as error:  # a client without images, for instance
+            raise SettingsError(str(error)) from error
     for runs in {job.path.parent for job in todo}:
         ledger.make_folders(runs)
     return device
@@ -169,25 +171,22 @@ def side_by_side(queue: deque[T], start: Start, places: int) -> Iterator[tuple[T
 
 
 def _make_all(tasks: Iterable[Task], start: Start, places: int) -> list[Outcome]:
-    """Make all runs; a line tells what became of each, in a terminal a bar."""
+    """Make all runs; a line tells what became of each."""
     queue = deque(tasks)
     outcomes: list[Outcome] = []
     total = sum(len(task.jobs) for task in queue)
     begin = time.monotonic()
-    with tqdm(total=total, unit="run", smoothing=0, disable=not sys.stderr.isatty()) as bar:
-        for task, result in side_by_side(queue, start, places):
-            error, left = _collect(task, result)
-            if left and task.attempt < ATTEMPTS:
-                queue.append(task._replace(jobs=left, attempt=task.attempt + 1))
-                task = task._replace(jobs=[job for job in task.jobs if job not in left])
-            for job in task.jobs:
-                outcomes.append(Outcome(job, error if job in left else None))
-                told = f"failed: {error}" if job in left else ledger.read(job.path)["status"]
-                took = time.monotonic() - begin
-                rest = tqdm.format_interval(int(took / len(outcomes) * (total - len(outcomes))))
-                line = f"{len(outcomes)}/{total}  {job.path.stem}  {told}; about {rest} left"
-                bar.write(line, file=sys.stderr)
-                bar.update()
+    for task, result in side_by_side(queue, start, places):
+        error, left = _collect(task, result)
+        if left and task.attempt < ATTEMPTS:
+            queue.append(task._replace(jobs=left, attempt=task.attempt + 1))
+            task = task._replace(jobs=[job for job in task.jobs if job not in left])
+        for job in task.jobs:
+            outcomes.append(Outcome(job, error if job in left else ""))
+            told = f"failed: {error}" if job in left else ledger.read(job.path)["status"]
+            rest = (time.monotonic() - begin) / len(outcomes) * (total - len(outcomes))
+            line = f"{len(outcomes)}/{total}  {job.path.stem}  {told}; about {duration(rest)} left"
+            print(line, file=sys.stderr, flush=True)
     return outcomes
 
 
@@ -221,8 +220,7 @@ def start_process(call: Call, task: Task, runs: Path, share: Mapping[str, str]) 
     if task.attempt == 1:
         log.write_bytes(b"")
     environment = os.environ | share | _environment(task.jobs, runs, task.again)
-    job = task.jobs[0]
-    return call(_execute, job, task.notebooks, environment=environment, log=log)
+    return call(_execute, task.jobs[0], task.notebooks, environment=environment, log=log)
 
 
 def log_of(task: Task, runs: Path) -> Path:

@@ -118,7 +118,7 @@ def visible_gpus() -> list[str]:
 
 @contextmanager
 def variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process's environment for a while."""
+    """Set these variables of the environment, and no others, for a while: threads share it."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -13,15 +13,17 @@ from annotated_types import Gt, Le, MinLen
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, ValidationError
 from pydantic.dataclasses import dataclass
 
-from fednb import data
-from fednb.errors import FednbError, SweepError, check, require_known, shorten
+from fednb import data, papers
+from fednb.errors import FednbError, ReportError, SweepError, check, require_known, shorten
 from fednb_lab.jobs import MAX_RUNS, TIERS, Job, Notebook, Tier
 
 ALL = ""  # stands for all data sets, where each may have a value of its own
 
 
-def _as_parameter(value: Any) -> Any:
-    return {"parameter": value} if isinstance(value, str) else value
+def _as_axis(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"parameter": value}
+    return _require_keys_of(Axis, value) if isinstance(value, dict) else value
 
 
 def _for_all(value: Any) -> Any:
@@ -72,8 +74,8 @@ class Table:
     """
 
     title: str
-    rows: Annotated[Axis, BeforeValidator(_as_parameter)]
-    columns: Annotated[Axis, BeforeValidator(_as_parameter)]
+    rows: Annotated[Axis, BeforeValidator(_as_axis)]
+    columns: Annotated[Axis, BeforeValidator(_as_axis)]
     # how long a run takes, and on what; may be told for each data set
     tier: Annotated[dict[Any, Tier], BeforeValidator(_for_all)] = dataclasses.field(
         default_factory=dict
@@ -141,6 +143,19 @@ def read_tables(path: Path | str) -> dict[str, Table]:
     return tables
 
 
+def project_table(name: str) -> Table:
+    """The table of a paper, of whose sweep files only its own is read as a whole."""
+    files: dict[str, Path] = {}
+    for file in sorted((papers.folder() / "sweeps").glob("*.yaml")):
+        try:
+            files |= dict.fromkeys(yaml.load(file.read_bytes(), Loader)["tables"], file)
+        except (yaml.YAMLError, TypeError, LookupError) as error:
+            raise SweepError(_one_line(file.name, str(error))) from error
+    told = "FILE.yaml:TABLE is a table of your own, and the project has no table"
+    require_known(told, name, files, ReportError)
+    return read_tables(files[name])[name]
+
+
 def _add_tables(file: Path, tables: dict[str, Table]) -> None:
     """Add the tables of a file to those that were read before it."""
     where = file.name
@@ -148,7 +163,7 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader)
         message = "it must name a notebook and have tables: `fednb new NAME` writes an example."
         check(isinstance(content, dict), message, SweepError)
-        form = _File(**content)
+        form = _File(**_require_keys_of(_File, content))
         beside = file.parent / form.notebook  # one of one's own
         is_path = form.notebook.endswith(".ipynb")
         notebook = Notebook(str(beside) if is_path else form.notebook, file.parent)
@@ -156,6 +171,7 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
             where = f"{file.name}, table {shorten(key)}"
             name = str(key)
             check(name not in tables, "there is a table of that name already.", SweepError)
+            _require_keys_of(Table, entry)
             table = Table(**entry, name=name, notebook=notebook.name, file=file)
             tables[name] = _with_jobs(table, notebook)
     except ValidationError as error:
@@ -164,21 +180,18 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
         raise SweepError(_one_line(where, str(error))) from error
 
 
+def _require_keys_of(form: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values by keys that a form has; a `SweepError` guesses what another may mean."""
+    known = [one.name for one in dataclasses.fields(form)]
+    for key in values:
+        require_known("there is no key", key, known, SweepError)
+    return values
+
+
 def _sentence(error: ValidationError) -> str:
     """What is wrong in a sweep file: of pydantic's errors the first."""
     first = error.errors(include_url=False)[0]
-    *parents, key = [str(part) for part in first["loc"] if part != ALL]
-    if first["type"] == "unexpected_keyword_argument":
-        form = {"Axis": Axis, "Table": Table, "_File": _File}[
-            error.title if not parents else "Axis"
-        ]
-        known = [one.name for one in dataclasses.fields(form)]
-        what = f"{parents[0]} has" if parents else "there is"
-        try:
-            require_known(f"{what} no key", key, known, SweepError)
-        except SweepError as unknown:
-            return str(unknown)
-    where = ".".join([*parents, key])[:200]
+    where = ".".join(str(part) for part in first["loc"] if part != ALL)[:200]
     if first["type"].startswith("missing"):
         return f"{where} is missing"
     reason = re.sub(r"^.*? should", "it must", first["msg"])

@@ -187,7 +187,7 @@ def learned_nothing(cells: Sequence[Cell]) -> str:
     for cell in cells:
         if cell.measure.name == "accuracy":
             name = f"{cell.row}, {cell.column}" if several else cell.row
-            ended.append(chance.Ended(name, cell.mean, cell.job.settings.dataset))
+            ended.append((name, cell.mean, cell.job.settings.dataset))
     return chance.learned_nothing(ended)
 
 

@@ -1,6 +1,5 @@
 """Made-up data sets, in all the layouts of data/README.md."""
 
-import bz2
 import dataclasses
 import io
 import pickle
@@ -12,7 +11,6 @@ import pytest
 from fednb.papers.foundations import METHODS
 from PIL import Image
 from scipy.io import savemat
-from sklearn.datasets import dump_svmlight_file
 
 from fednb import ROOT, data, settings
 from fednb import records as ledger
@@ -89,9 +87,7 @@ SMALL = {
     "mnist": fake(20, 10, (1, 28, 28), 10),
     "emnist_letters": fake(52, 26, (1, 28, 28), 26),
     "tiny_imagenet": fake(8, 12, (3, 64, 64), 4),
-    "usps": fake(20, 10, (1, 16, 16), 10),
     "svhn": fake(20, 10, (3, 32, 32), 10, seed=1),
-    "mnistm": fake(20, 10, (3, 32, 32), 10, seed=2),
 }
 CIFAR10, LETTERS = SPECS["cifar10"].classes, SPECS["emnist_letters"].classes
 SYNSETS = ["n01", "n02", "n03", "n04"]
@@ -180,22 +176,6 @@ def write_tiny(folder, arrays):
     notes = ("val_annotations.txt", "".join(lines).encode())
     write_tree(folder / "val", [*images, notes])
     write_tree(folder, [("test/images/test_0.JPEG", encode(x[0]))])
-
-
-def write_mnistm(folder, arrays):
-    for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
-        files = [(f"{i:08}.png", encode(image)) for i, image in enumerate(images)]
-        lines = [f"{i:08}.png {label}\n" for i, label in enumerate(labels)]
-        write_tree(folder / f"mnist_m_{split}", files)
-        write_tree(folder, [(f"mnist_m_{split}_labels.txt", "".join(lines).encode())])
-
-
-def write_usps(folder, arrays):
-    for file, images, labels in (("usps.bz2", *arrays[:2]), ("usps.t.bz2", *arrays[2:])):
-        # more, since torchvision cuts to whole numbers
-        values = (images.reshape(len(images), -1) + 0.01) / 255 * 2 - 1
-        dump_svmlight_file(values, labels + 1, lines := io.BytesIO(), zero_based=False)
-        write_tree(folder, [(file, bz2.compress(lines.getvalue()))])
 
 
 def write_svhn(folder, arrays):

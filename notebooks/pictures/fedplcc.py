@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import torch
 from fednb.papers.fedplcc import cluster, plain, shares
-from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
@@ -202,41 +201,6 @@ def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
     return figure
 
 
-@plots.described("A round of FedPLCC: beside models, weighted centres of clusters go up and come down")
-def a_round() -> Axes:
-    """What FedPLCC sends beside FedAvg's models, and who does what."""
-    return scheme.messages(
-        "FedPLCC",
-        down="centres of clusters,\nwith their shares of\nthe class",
-        up="centres of clusters,\nwith their numbers\nof images",
-        server="averages the models, clusters the centres again",
-        client="trains, then clusters\nits images of each class",
-    )
-
-
-@plots.described(
-    "FedPLCC's lead over FedAvg by its weight: about zero for small weights, below it at 0.3, far below it at 1"
-)
-def strengths() -> Axes:
-    """FedPLCC's lead over FedAvg by λ₁, on our five domains."""
-    ax = plt.figure(figsize=(7.2, 3.2)).subplots()
-    fedavg = results.cell("mini-fedplcc-strength", "FedAvg", "Avg.")
-    ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
-    text = f"FedAvg: {fedavg.mean:.0f} %"
-    plots.label(ax, (1.5, 0), text, color=plots.colour("FedAvg"), va="center")
-    weights = (0.03, 0.1, 0.3, 1)
-    for weight in weights:
-        row = results.cell("mini-fedplcc-strength", f"λ₁ = {weight:g}", "Avg.")
-        lead = results.compare(row, fedavg)
-        results.draw_lead(ax, weight, lead, plots.colour("FedPLCC"))
-        plots.label(ax, (weight, lead.mean), f"{lead.mean:+.1f}".replace("-", "−"), (7, 5 if lead.mean > 0 else -14))
-    ax.set(xscale="log", xlim=(0.024, 1.5), xlabel="$λ_1$, with $λ_2 = 10 λ_1$")
-    ax.set_ylabel("FedPLCC ahead of FedAvg\n(points)")
-    ax.set_xticks(weights, [f"{weight:g}" for weight in weights])
-    ax.minorticks_off()
-    return ax
-
-
 def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> float:
     """A printed mean over domains."""
     value = printed[row]["Avg."]
@@ -325,43 +289,23 @@ def _crosses(ax: Axes, rate: float, number: int, colour: str) -> None:
     ax.plot(places, [4] * number, "x", color=colour, ms=6, mew=1.5)
 
 
-_TERMS = {"contrastive": "contrast", "correlation": "pull"}  # as the notebook calls FedPLCC's
-
-
-@plots.described("Accuracy of five domains, far apart from one another, and three terms of the loss, over rounds")
-def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
-    """Of a run's record: accuracy on each domain and their mean, and the terms of the loss."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
-    rounds = metrics["round"]
-    domains = pd.DataFrame(metrics["groups"])
-    left.plot(rounds, domains, label=list(domains))
-    left.plot(rounds, domains.mean(axis=1, skipna=False), "k", lw=3, label="mean")
-    left.set(ylabel="test accuracy (%)")
-    for name, values in metrics.items():
-        if name.startswith("loss/"):
-            label = name.removeprefix("loss/").replace("_", "-")
-            right.plot(rounds, values, "o-", ms=4, label=_TERMS.get(label, label))
-    right.axhline(0, color="0.6", lw=1, zorder=0)
-    right.set(ylabel="mean training loss, weighted")
-    for ax in (left, right):
-        ax.set(xlabel="communication round")
-        plots.label_ends(ax)
+@plots.described("FedPLCC's mean accuracy and FedAvg's over rounds, and on each of the five domains after the last round")
+def beside_fedavg(by_method: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Of records' metrics: the mean accuracy by round, and the last accuracy on each domain."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4))
+    for method, metrics in by_method.items():
+        domains = pd.DataFrame(metrics["groups"])
+        colour = plots.colour(method)
+        left.plot(metrics["round"], domains.mean(axis=1, skipna=False), color=colour, lw=2.5, label=method)
+        last = domains.iloc[-1]
+        right.plot(last, range(len(last)), "o", color=colour, ms=8)
+        right.set_yticks(range(len(last)), list(last.index))
+    left.set(xlabel="communication round", ylabel="mean over domains (%)")
+    right.invert_yaxis()
+    right.grid(axis="y", alpha=0.3)
+    right.set(xlabel="accuracy after the last round (%)")
+    plots.label_ends(left)
     return figure
-
-
-@plots.described(
-    "After eight rounds FedProto with averaged models is on top for each seed; FedPLCC and FedAvg are below and cross"
-)
-def over_rounds(values: Mapping[str, Sequence[Sequence[float]]]) -> Axes:
-    """The accuracies of some runs of each method: a thin line for each seed, a thick one for their mean."""
-    ax = plt.figure(figsize=(7.2, 3.2)).subplots()
-    for name, runs in values.items():
-        colour = plots.colour(name)
-        rounds = np.arange(1, len(runs[0]) + 1)
-        ax.plot(rounds, np.mean(runs, 0), "-", lw=3, color=colour, label=name)
-        ax.plot(rounds, np.transpose(runs), "-", lw=0.8, alpha=0.6, color=colour)
-    ax.set(xlabel="communication round", ylabel="accuracy on digits\nand negatives (%)")
-    return plots.label_ends(ax)
 
 
 @plots.described("Ten digits, each written, slanted, blended, printed, in scenes")

@@ -66,19 +66,35 @@ def _colour(row: str) -> str:
     return CONTROL if row in ("FedAvg, unit norm", "FedAvg, z of length 1") else plots.colour(row)
 
 
-@plots.described("Images of three classes as dots of all lengths, then on a circle, then pulled apart into a star")
+@plots.described(
+    "Images of three classes point nearly one way; the line makes them equally long, the pull turns them into a star"
+)
 def line_and_pull() -> Figure:
-    """What the line and the pull do to images of three classes."""
+    """What the line and the pull do to the same made-up images of three classes."""
     moments = _bundle(1.0)
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3.8))
-    _draw_lengths(axes[0], moments[0][0])
-    titles = {0: "the line: the circle", 200: "the pull: a star"}
-    for ax, (step, title) in zip(axes[1:], titles.items(), strict=True):
-        angles, prototypes, _ = moments[step]
-        _draw_bundle(ax, angles, prototypes, title)
-    for ax in axes:
-        ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.75))
+    angles, _, _ = moments[0]
+    turned, prototypes, _ = moments[STEPS[-1]]
+    draws = torch.Generator().manual_seed(5)
+    lengths = (0.3 * torch.randn(angles.shape, generator=draws)).exp().clamp(0.5, 1.65)
+    figure, axes = plt.subplots(1, 3, figsize=(9, 3.7))
+    _draw_images(axes[0], angles, lengths, "before")
+    _draw_images(axes[1], angles, torch.ones_like(lengths), "the line: every length is 1")
+    _draw_images(axes[2], turned, lengths, "the pull: every class turns")
+    for prototype, colour in zip(prototypes, CLASSES, strict=True):
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+        axes[2].annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
     return figure
+
+
+def _draw_images(ax: Axes, angles: Tensor, lengths: Tensor, title: str) -> None:
+    """Images [3, n] as dots around the circle of the vectors of length one."""
+    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+    for of_class, of_length, colour in zip(angles, lengths, CLASSES, strict=True):
+        places = (of_length * of_class.cos(), of_length * of_class.sin())
+        ax.scatter(*places, s=16, color=colour, alpha=0.8, lw=0, zorder=2)
+    ax.plot(0, 0, ".", color="0.6")
+    ax.set(xlim=(-1.5, 1.5), ylim=(-1.2, 1.75), aspect="equal", title=title)
+    ax.axis("off")
 
 
 @plots.described("Test accuracy of all seeds: FedAvg with the line is highest, FedAvg with the pull lowest")
@@ -106,19 +122,6 @@ def with_and_without() -> Axes:
     return ax
 
 
-def _draw_lengths(ax: Axes, angles: Tensor) -> None:
-    """Images [3, n] as a network may give them, with norms of their own, and their way to the circle."""
-    draws = torch.Generator().manual_seed(5)
-    norms = (0.3 * torch.randn(angles.shape, generator=draws)).exp().clamp(max=1.65)
-    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
-    for of_class, lengths, colour in zip(angles, norms, CLASSES, strict=True):
-        x, y = of_class.cos(), of_class.sin()
-        ax.plot(torch.stack([lengths * x, x]), torch.stack([lengths * y, y]), color="0.8", lw=0.7)
-        ax.scatter(lengths * x, lengths * y, s=14, color=colour, alpha=0.8, lw=0, zorder=2)
-    ax.set(aspect="equal", title="what a network gives")
-    ax.axis("off")
-
-
 def bundle_to_move(temperature: float = 1.0) -> None:
     """Show the bundle opening at one temperature: what a slider calls."""
     moments = _bundle(temperature)
@@ -129,19 +132,18 @@ def bundle_to_move(temperature: float = 1.0) -> None:
 
 
 @plots.described(
-    "With temperature 1 all images are pulled; with 0.1 those within 30 degrees of their prototype are left alone"
+    "The pull over the angle: below 36 degrees it is stronger with temperature 1, above up to fourteen times weaker"
 )
 def pull() -> Figure:
-    """Where the contrast pulls the images of one class: on a circle, and how hard over the angle."""
-    layout: dict[str, Any] = {"width_ratios": [1, 1, 1.7]}
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.3), gridspec_kw=layout)
-    for ax, temperature in zip(axes, (1.0, 0.1), strict=False):
-        _draw_pull(ax, temperature)
-    _draw_pull_by_angle(axes[2])
+    """Where the contrast turns images of one class on a circle, and how hard it pulls over the angle."""
+    layout: dict[str, Any] = {"width_ratios": [1, 1.7]}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), gridspec_kw=layout)
+    _draw_pull(left)
+    _draw_pull_by_angle(right)
     return figure
 
 
-def _draw_pull(ax: Axes, temperature: float) -> None:
+def _draw_pull(ax: Axes, temperature: float = 1.0) -> None:
     """Steps down the gradient of images of one class around a star of three prototypes."""
     corners = torch.tensor([90.0, 210.0, 330.0], dtype=torch.float64).deg2rad()
     star = torch.stack([corners.cos(), corners.sin()], -1)
@@ -151,44 +153,46 @@ def _draw_pull(ax: Axes, temperature: float) -> None:
     loss = F.cross_entropy(z @ star.T / temperature, labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, angles)
     along = torch.stack([-angles.sin(), angles.cos()], -1).detach()
-    arrows = -0.45 * along * (gradient / gradient.abs().max())[:, None]
+    arrows = -0.45 * along * gradient[:, None]
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
     for prototype, colour in zip(star, (CLASSES[0], "0.75", "0.75"), strict=True):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
         ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
     dots = z.detach()
     ax.scatter(*dots.T, s=12, color=CLASSES[0], alpha=0.6, lw=0)
-    ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.016)
-    ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", title=f"τ = {temperature:g}")
+    ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.014)
+    title = f"three classes, τ = {temperature:g}"
+    ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", title=title)
     ax.axis("off")
 
 
 def _draw_pull_by_angle(ax: Axes) -> None:
-    """How hard the contrast pulls an image, as a share of its hardest pull, over its angle.
+    """How hard the contrast pulls an image, over its angle.
 
-    The image lies between its own prototype and that of another class, all ten on a simplex.
+    The image has length one and lies between its own prototype and that of another class, all ten
+    on a simplex.
     """
     simplex = F.normalize(torch.eye(10, dtype=torch.float64) - 0.1, dim=1)
     own, other = simplex[0], simplex[1]
     across = F.normalize(other - other @ own * own, dim=0)
-    degrees = torch.linspace(0, 90, 181, dtype=torch.float64)
+    degrees = torch.linspace(0.5, 90, 180, dtype=torch.float64)
     radians = degrees.deg2rad()[:, None]
     look: dict[str, Any] = {"color": plots.colour("FedProc")}
-    for temperature, line, height, shift, side in (
-        (1.0, "-", 0.75, (-8, 6), "right"),
-        (0.1, "--", 0.45, (8, -8), "left"),
-    ):
+    for temperature, line, above in ((1.0, "-", -14), (0.1, "--", 8)):
         z = (radians.cos() * own + radians.sin() * across).requires_grad_()
         labels = torch.zeros(len(z), dtype=torch.long)
         cosines = F.normalize(z, dim=1) @ simplex.T
         loss = F.cross_entropy(cosines / temperature, labels, reduction="sum")
         force = torch.autograd.grad(loss, z)[0].norm(dim=1)
-        share = force / force.max()
-        ax.plot(degrees, share, line, lw=2.5, **look)
-        place = degrees[(share - height).abs().argmin()].item()
-        plots.label(ax, (place, height), f"τ = {temperature:g}", shift, ha=side, **look)
-    ax.set(xlabel="angle between z and its prototype (degrees)", xlim=(0, 90))
-    ax.set(ylabel="pull, as a share of the hardest", ylim=(0, 1.05), title="ten classes")
+        ax.plot(degrees, force, line, lw=2.5, **look)
+        end = (90, force[-1].item())
+        plots.label(ax, end, f"τ = {temperature:g}", (-4, above), ha="right", **look)
+    powers = (0.001, 0.01, 0.1, 1, 10)
+    ax.set(yscale="log", ylim=(0.0007, 40), xlim=(0, 90), title="ten classes")
+    ax.set_yticks(powers, [f"{power:g}" for power in powers])
+    ax.minorticks_off()
+    ax.grid(axis="y", alpha=0.3)
+    ax.set(xlabel="angle between z and its prototype (degrees)", ylabel="length of the gradient")
 
 
 @plots.described(
@@ -215,33 +219,6 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Axes:
     ax.set(xlabel="angle between the prototypes of two clients (degrees)", xlim=(0, 150))
     ax.set_ylim(len(angles) - 0.5, -0.5)
     return ax
-
-
-@plots.described(
-    "Accuracy over rounds: FedProc's features get better than an untrained network's late, its output layer later still"
-)
-def features_and_output(features: Mapping[str, Sequence[float]], output: Mapping[str, Sequence[float]]) -> Figure:
-    """What features can tell without the output layer, and what that makes of them, in percent.
-
-    ``features``: accuracy of the nearest class mean by method, before the first round and after
-    each; ``output``: accuracy of the output layer after each.
-    """
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.7), sharey=True)
-    titles = ("features alone: the nearest class mean", "with the output layer")
-    for ax, title, accuracies, first in zip(axes, titles, (features, output), (0, 1), strict=True):
-        for name, of_method in accuracies.items():
-            rounds = range(first, first + len(of_method))
-            ax.plot(rounds, of_method, **_look(name))
-        ax.set(title=title, xlabel="rounds done", xlim=(0, None), ylim=(0, 100))
-    apart = {"FedAvg": -6, "FedAvg, unit norm": 6}  # these end near each other
-    for name, of_method in output.items():
-        end = (len(of_method), of_method[-1])
-        plots.label(axes[1], end, name, (8, apart.get(name, 0)), va="center", color=_colour(name))
-    untrained = next(iter(features.values()))[0]
-    axes[0].axhspan(0, untrained, color="0.93", lw=0)
-    axes[0].text(5, 30, "worse than an untrained network", ha="center", size="small")
-    axes[0].set_ylabel("test accuracy (%)")
-    return figure
 
 
 def _look(name: str) -> dict[str, Any]:
@@ -298,22 +275,11 @@ def rates(table: str, rows: Sequence[str]) -> Axes:
         means, half_widths = np.array([(of_row[rate].mean, of_row[rate].half_width) for rate in finished]).T
         name = row.replace("z of length 1", "unit norm")
         look: dict[str, Any] = {"color": _colour(row), "elinewidth": 1, "capsize": 3, "label": name}
-        beside = np.array(finished) * 1.02**place  # beside each other
+        beside = np.array(finished) * 1.06 ** (place - 1)  # so that no marker hides another
         ax.errorbar(beside, means, half_widths, fmt="o-" if name == row else "s--", **look)
     seeds = next(iter(of_row.values())).seeds
     ax.set(xscale="log", xlabel="learning rate", ylabel="test accuracy (%)")
     ax.set_title(f"the digits, ten rounds, seeds {seeds[0]} to {seeds[-1]}")
     ax.set_xticks(sorted(ticks), [f"{rate:g}" for rate in sorted(ticks)])
     ax.minorticks_off()
-    return ax
-
-
-def name_ends(ax: Axes) -> Axes:
-    """Write the names of the lines of `rates` beside their last points."""
-    early = {"FedAvg": -2, "FedProc": -28}  # these end before the axis does, near other lines
-    for drawn in ax.containers:
-        line = drawn.lines[0]
-        name = str(drawn.get_label())
-        shift = (8, early.get(name, 0))
-        plots.label(ax, line.get_xydata()[-1], name, shift, va="center", color=line.get_color())
     return ax

@@ -1,4 +1,4 @@
-"""Pictures of notebook 04: clients in the plane, squares that break a lemma, bounds, printed numbers."""
+"""Pictures of notebook 04: clients in the plane, squares that break a lemma, printed numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from scipy.special import softmax
-from torch import Tensor
 
 from fednb import data, plots, results
 from fednb.partition import Parts
@@ -65,73 +65,31 @@ def _two_bills(ax: Axes, second: float, centre: float, title: str) -> None:
     ax.axis("off")
 
 
-@plots.described("At averaging client 1's loss rises above the paper's bound, and the sum falls")
-def bounds(rises: np.ndarray, allowed: Mapping[str, float]) -> Axes:
-    """How much each loss, and their sum, rises when the server averages [rounds, 2].
-
-    ``allowed``: bounds of a rise, the paper's first.
-    """
-    _, ax = plt.subplots(figsize=(8.5, 3.6))
-    shown = 60
-    rounds = np.arange(1, len(rises) + 1)
-    for name, values, colour, shift in (
-        ("client 1", rises[:, 0], _CLIENTS[0], 12),
-        ("client 2", rises[:, 1], _CLIENTS[1], -12),
-        ("the sum, never above 0", rises.sum(1), _SUM, 0),
-    ):
-        ax.plot(rounds[:shown], values[:shown], color=colour, lw=2)
-        plots.label(ax, (shown, values[shown]), name, (5, shift), color=colour, va="center")
-    for (name, value), style in zip(allowed.items(), (":", "--"), strict=True):
-        ax.axhline(value, color="black", ls=style)
-        plots.label(ax, (30, value), name, (0, 3))
-    ax.set(xlabel="round", ylabel="rise of the loss at averaging", xlim=(0, shown))
-    return ax
+@plots.described("A round of FedProto: class means go up, their means come down, and no weights travel")
+def a_round() -> Axes:
+    """What FedProto sends, and who does what."""
+    return scheme.messages(
+        "FedProto",
+        down="for each class\na star, the global\nprototype",
+        up="the means of\nits own classes",
+        server="takes the mean over the clients that have a class",
+        client="trains its network,\npulled to the stars",
+        model=False,
+    )
 
 
-@plots.described("The sixes have the larger cross-entropy; of the nines those farthest from their star have the smallest")
-def two_terms(distance: Tensor, cross_entropy: Tensor, labels: Tensor, correct: Tensor) -> Axes:
-    """Both terms of the loss of each image of a client, [n] each, coloured by class.
-
-    ``correct``: whether the classifier's answer is right; the others are crosses.
-    """
-    _, ax = plt.subplots(figsize=(7, 3.6))
-    for k, colour in zip(labels.unique(), _DIGITS, strict=False):
-        for answered, mark in ((correct, "o"), (~correct, "X")):
-            chosen = (labels == k) & answered
-            ax.plot(distance[chosen], cross_entropy[chosen], mark, color=colour, ms=8, alpha=0.7)
-        of_class = labels == k
-        middle = (distance[of_class].mean(), cross_entropy[of_class].max())
-        plots.label(ax, middle, f"{k}s", (0, 6), color=colour, weight="bold", ha="center")
-    ax.set(xlabel="λ × distance of an image from its star", ylabel="its cross-entropy", xlim=(0, None))
-    ax.set_ylim(0, 1.15 * float(cross_entropy.max()))
-    return ax
-
-
-@plots.described("Few classes per client; training alone ends close below FedProto; cross-entropy falls below the distance")
+@plots.described("Left: few classes per client. Right: training alone ends close below FedProto")
 def a_run(accuracies: Mapping[str, Metrics], parts: Parts, dataset: data.Dataset) -> Figure:
-    """Who has which digit; accuracy (%) by method; the terms of the first method's loss."""
-    figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.7), width_ratios=(1, 1.2, 1.2))
-    plots.split(parts, dataset.labels.numpy(), dataset.num_classes, axes[0], "training images")
+    """Who has which digit, and accuracy (%) over rounds by method."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.7), width_ratios=(1, 1.4))
+    plots.split(parts, dataset.labels.numpy(), dataset.num_classes, left, "who has which digit")
     for method, metrics in accuracies.items():
         history = pd.DataFrame(metrics)
         label = "training alone" if method == "Local" else method
-        axes[1].plot(history["round"], history["accuracy"], lw=2, color=plots.colour(method), label=label)
-    axes[1].set(xlabel="communication round", ylabel="the classifier's accuracy (%)")
-    axes[1].legend(frameon=False, loc="lower right")
-    history = pd.DataFrame(next(iter(accuracies.values())))
-    for name, (label, colour, va) in _TERMS.items():
-        if name in history:
-            axes[2].plot(history["round"], history[name].where(history[name] > 0), lw=2, color=colour)
-            end = (history["round"].iloc[-1], history[name].iloc[-1])
-            plots.label(axes[2], end, label, color=colour, va=va)
-    axes[2].set(xlabel="communication round", ylabel="mean training loss", yscale="log")
+        right.plot(history["round"], history["accuracy"], lw=2, color=plots.colour(method), label=label)
+    right.set(xlabel="communication round", ylabel="the classifier's accuracy (%)")
+    right.legend(frameon=False, loc="lower right")
     return figure
-
-
-_TERMS = {  # how they are called, in which colour, and on which side of the line's end
-    "loss/cross_entropy": ("cross-entropy", "0.4", "center"),
-    "loss/prototypes": ("λ × distance\nto prototypes", _SUM, "bottom"),
-}
 
 
 # --- clients in the plane: the idea of the paper, small enough to be looked at
@@ -236,7 +194,7 @@ def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
                 plane.round()
                 done += 1
             plane.draw(ax, f"{name}, round {wanted}")
-        row[0].margins(0.1)
+        row[0].margins(0.1, 0.16)
         if not lam:
             _name_ones_and_twos(row[-1], plane)
     look: dict[str, Any] = {"color": "0.3", "ls": "", "ms": 7}
@@ -251,12 +209,13 @@ def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
 
 def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
     """Say whose are the ones and twos of two clients that have trained alone."""
-    for client, name, shift in ((0, "A", 0.9), (1, "B", -1.1)):
-        z = plane.represent(client)
-        for k, word in ((1, "ones"), (2, "twos")):
-            x, y = z[plane.labels[client] == k].mean(0)
-            look: dict[str, Any] = {"color": _DIGITS[k], "ha": "center", "size": 10, "weight": "bold"}
-            ax.text(x, y + shift, f"{name}'s {word}", **look)
+    for client, k, name, right in ((0, 1, "A's ones", 0.0), (1, 1, "B's ones", 0.8), (1, 2, "B's twos", 0.0)):
+        x, y = plane.represent(client)[plane.labels[client] == k].T
+        below = (x.mean() + right, y.min() - 0.3)
+        plots.label(ax, below, name, (0, 0), color=_DIGITS[k], weight="bold", size=10, ha="center", va="top")
+    x, y = plane.represent(0)[plane.labels[0] == 2].T
+    above = (x.mean(), y.max() + 0.3)
+    plots.label(ax, above, "A's twos", (0, 0), color=_DIGITS[2], weight="bold", size=10, ha="center", va="bottom")
 
 
 @plots.described("Alone, clients lie apart; with a larger λ points come to their stars; at λ = 1 each class is a point")
@@ -338,7 +297,7 @@ def spreads() -> Figure:
     return fig
 
 
-@plots.described("Counted as the code does, our spreads fall to about the third that (9) predicts, near the reported ones")
+@plots.described("Counted as the code does, our spreads fall to about the third that is predicted, near the reported ones")
 def printed_spreads(share: float) -> Figure:
     """The ± over FedProto's clients, counted for each client by itself, and as the code counts.
 
@@ -351,7 +310,7 @@ def printed_spreads(share: float) -> Figure:
         for seed, spread in by_client.by_seed.items():
             ax.plot([0, 1], [spread, as_code.by_seed[seed]], "o-", color=_SUM, alpha=0.6)
         predicted = share * np.mean(by_client.values)
-        ax.plot([0.85, 1.15], [predicted, predicted], color="black", lw=2, label="predicted by (9)")
+        ax.plot([0.85, 1.15], [predicted, predicted], color="black", lw=2, label="predicted")
         ax.plot(1, as_code.printed, "o", **plots.PRINTED, label="reported")
         ax.set_xticks([0, 1], ["each client\nby itself", "as the code\ncounts"])
         ax.set(title=f"n = {n} classes a client", xlim=(-0.3, 1.3), ylim=(0, None))

@@ -25,12 +25,12 @@ _WANTED = _CENTRE + np.array([0.9, 0.5])
 @plots.described("Clouds of dots shrink as more clients are averaged, beside a star")
 def draws() -> Figure:
     """A sketch with made-up vectors: more clients remove the scatter of a draw, not its bias."""
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), width_ratios=(1, 1, 1, 1.2))
-    titles = ("one client is drawn", "the mean of three of ten", "the mean of all ten")
-    for ax, number, title in zip(axes, (1, 3, _CLIENTS), titles, strict=False):
-        _cloud(ax, number)
-        ax.set_title(title)
-    _error(axes[-1])
+    figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), width_ratios=(1, 1, 1.2))
+    _cloud(axes[0], 1)
+    axes[0].set_title("one client is drawn")
+    _cloud(axes[1], _CLIENTS)
+    axes[1].set_title("the mean of all ten")
+    _error(axes[2])
     return figure
 
 
@@ -169,41 +169,23 @@ def _spread(angles: np.ndarray, least: float = 14.0) -> np.ndarray:
     return places
 
 
-@plots.described("Bias and variance are about equal at first; both fall, and in the end variance is the larger part")
-def parts_over_rounds(training: pd.DataFrame) -> Figure:
-    """The two parts of the error of one drawn client's vectors, over the rounds of a training."""
-    figure, ax = plt.subplots(figsize=(7, 3.6))
-    rounds = np.arange(1, len(training["accuracy"]) + 1)
-    parts = {"bias, squared": "0.3", "variance": plots.colour("FedSSC")}
-    heights = [training["bias"], training["variance"]]
-    ax.bar(rounds, heights[0], color=parts["bias, squared"], label="bias, squared")
-    ax.bar(rounds, heights[1], bottom=heights[0], color=parts["variance"], label="variance")
-    names = [f"{t}\n{accuracy:.0f} %" for t, accuracy in zip(rounds, training["accuracy"], strict=True)]
-    ax.set_xticks(rounds, names)
-    ax.set(xlabel="communication round, and test accuracy of the averaged network", ylabel="mean squared error")
-    handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize="small")
-    return figure
-
-
-@plots.described("The angle to g: with the class contrast alone it is largest at first, with both contrasts at the end")
-def contrasts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
-    """Angles of clients' class means to g, and accuracies, over the rounds of three trainings."""
-    figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.8))
-    green = plots.colour("FedSSC")
-    looks: list[dict[str, Any]] = [
-        {"color": plots.colour("FedAvg")},
-        {"color": green, "ls": "--"},
-        {"color": green},
-    ]
-    for ax, measure in zip(axes, ("angle", "accuracy"), strict=True):
-        for (name, training), look in zip(trainings.items(), looks, strict=True):
-            rounds = range(1, len(training[measure]) + 1)
-            ax.plot(rounds, training[measure], lw=2.5, label=name, **look)
-        ax.set(xlabel="communication round", xticks=rounds)
-    axes[0].set(ylabel="angle to g (degrees)", ylim=(0, 90))
-    axes[1].set(ylabel="test accuracy (%)", ylim=(0, 100))
-    axes[1].legend(fontsize="small", frameon=False, loc="upper left")
+@plots.described(
+    "Bias and variance over twelve rounds: both fall as the network learns, but with the class contrast the bias rises first"
+)
+def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
+    """The two parts of the error of one drawn client's vectors, over the rounds of some trainings."""
+    figure, axes = plt.subplots(1, len(trainings), figsize=(11, 3.6), sharey=True)
+    for ax, (name, training) in zip(axes, trainings.items(), strict=True):
+        rounds = np.arange(1, len(training) + 1)
+        bias, variance = training["bias"], training["variance"]
+        ax.bar(rounds, bias, color="0.3", label="bias, squared")
+        ax.bar(rounds, variance, bottom=bias, color=plots.colour("FedSSC"), label="variance")
+        accuracies = [f"{t}\n{accuracy:.0f}" for t, accuracy in zip(rounds, training["accuracy"], strict=True)]
+        ax.set_xticks(rounds, accuracies)
+        ax.set(title=name, xlabel="communication round, and test accuracy (%)")
+    axes[0].set_ylabel("mean squared error")
+    handles, labels = axes[-1].get_legend_handles_labels()
+    axes[-1].legend(handles[::-1], labels[::-1], frameon=False, fontsize="small")
     return figure
 
 

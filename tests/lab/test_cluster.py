@@ -24,9 +24,7 @@ from fednb import records as ledger
 from fednb_lab import cluster
 from fednb_lab.cli import main
 
-STOPPED = (
-    "\nfednb: stopped; the same command goes on, from the last checkpoint of a run that has one.\n"
-)
+STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 
 
 class Dask:

@@ -18,20 +18,28 @@ from fednb_lab.sweeps import Table
 
 
 def table_with(**accuracies: list[float]) -> Table:
-    """A row for each method, a run for each accuracy, on 400 test images."""
-    jobs = []
-    for method, values in accuracies.items():
-        for seed, value in enumerate(values):
-            job = made_up.job(method, seed)
-            partition = {"hash": f"p{seed}", "sizes": [640, 100]}
-            about = {"name": "cifar10", "test_images": 400}
-            made_up.record(job, value, partition=partition, dataset=about)
-            jobs.append(job)
+    """A row for each method, a run for each accuracy."""
+    jobs = [
+        made_up.job(method, seed)
+        for method in accuracies
+        for seed in range(len(accuracies[method]))
+    ]
+    for job, value in zip(jobs, itertools.chain(*accuracies.values()), strict=True):
+        made_up.record(job, value)
     return made_up.table(*jobs, printed=None)
 
 
 def cells_with(**accuracies: list[float]) -> list[Cell]:
     return cells_of(table_with(**accuracies), ledger.load())
+
+
+@pytest.fixture
+def by_beta() -> Table:
+    """Two rows and two columns, of one run each."""
+    jobs = [made_up.job(method, beta=beta) for method in ("FedAvg", "FedProx") for beta in (0.1, 5)]
+    for job, accuracy in zip(jobs, (10.0, 60.0, 11.0, 61.0), strict=True):
+        made_up.record(job, accuracy)
+    return made_up.table(*jobs, columns="beta", printed=None, labels={}, file=Path("mine.yaml"))
 
 
 def test_what_is_no_better_than_guessing_is_named() -> None:
@@ -40,13 +48,9 @@ def test_what_is_no_better_than_guessing_is_named() -> None:
     assert tables.learned_nothing(cells_with(FedProx=[15.0, 17.0])) == ""
 
 
-def test_a_table_of_ones_own_says_what_it_lacks() -> None:
-    jobs = [made_up.job(method, beta=beta) for method in ("FedAvg", "FedProx") for beta in (0.1, 5)]
-    accuracies = [(10.0, 60.0), (11.0, 61.0)]
-    for job, accuracy in zip(jobs, itertools.chain(*accuracies), strict=True):
-        made_up.record(job, accuracy)
-    jobs.append(made_up.job(seed=1, beta=0.1))  # not made yet
-    table = made_up.table(*jobs, columns="beta", printed=None, labels={}, file=Path("mine.yaml"))
+def test_a_table_of_ones_own_says_what_it_lacks(by_beta: Table) -> None:
+    missing = made_up.job(seed=1, beta=0.1)
+    table = dataclasses.replace(by_beta, jobs=(*by_beta.jobs, missing))
     text = tables.table_in_full(table, cells_of(table, ledger.load()))
     assert "| FedProx | 0.1 | 11.0 | 0 | +1.0 |" in text and "| FedProx | 5.0 | 61.0 |" in text
     assert "1 of the runs" in text and "Learned nothing: FedAvg, 0.1 (10.0 %" in text
@@ -61,59 +65,24 @@ def test_a_table_is_written_for_latex_and_its_curves_as_csv() -> None:
     assert lines[9].startswith("% cifar10, 100 rounds, 10 clients, 3 seeds") and "±" in lines[10]
     (prox,) = [line for line in lines if line.startswith("FedProx")]
     assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
-    curves = exports.curves_csv([table], {table.name: cells})
-    assert "other code" not in curves + lines[-1]
-    rows = list(csv.DictReader(io.StringIO(curves)))
+    rows = list(csv.DictReader(io.StringIO(exports.curves_csv([table], {table.name: cells}))))
     assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
     assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
 
 
-def test_a_table_for_latex_counts_one_as_one_and_says_what_is_no_better_than_guessing() -> None:
-    table = table_with(FedAvg=[10.0], FedProx=[17.0])
-    jobs = [dataclasses.replace(job.settings, num_rounds=1) for job in table.jobs]
-    once = [
-        dataclasses.replace(job, settings=one) for job, one in zip(table.jobs, jobs, strict=True)
-    ]
-    cells = cells_of(dataclasses.replace(table, jobs=tuple(once)), ledger.load())
-    *_, setting, _, doubt = exports.latex(table, cells).splitlines()
-    assert setting == "% cifar10, 1 round, 10 clients, 1 seed"
-    assert doubt.startswith("% Learned nothing: FedAvg")
-
-
-def test_several_columns_and_tables_are_told_apart_for_latex_and_in_curves() -> None:
-    jobs = [made_up.job(method, beta=beta) for method in ("FedAvg", "FedProx") for beta in (0.1, 5)]
-    for job, accuracy in zip(jobs, (10.0, 60.0, 11.0, 61.0), strict=True):
-        made_up.record(job, accuracy)
-    table = made_up.table(*jobs, columns="beta", printed=None, labels={})
-    other = dataclasses.replace(table, name="other")
-    cells = cells_of(table, ledger.load())
-    lines = exports.latex(table, cells).splitlines()
-    assert (
-        lines[2].startswith("method & beta & accuracy")
-        and r"FedProx & 5.0 & 61.0 & +1.0 \\" in lines
-    )
-    both = {table.name: cells, "other": cells}
-    rows = list(csv.DictReader(io.StringIO(exports.curves_csv([table, other], both))))
-    assert {(row["table"], row["method"], row["beta"]) for row in rows} == {
-        (name, method, beta)
-        for name in both
-        for method in ("FedAvg", "FedProx")
-        for beta in ("0.1", "5.0")
-    }
-    nothing = exports.curves_csv([table], {table.name: cells_of(table, {})})
+def test_several_columns_and_tables_are_told_apart_for_latex_and_in_curves(by_beta: Table) -> None:
+    other = dataclasses.replace(by_beta, name="other")
+    cells = cells_of(by_beta, ledger.load())
+    lines = exports.latex(by_beta, cells).splitlines()
+    assert lines[2].startswith("method & beta & accuracy")
+    assert r"FedProx & 5.0 & 61.0 & +1.0 \\" in lines and "1 seed" in lines[-3]
+    assert lines[-1].startswith("% Learned nothing: FedAvg")
+    both = {by_beta.name: cells, "other": cells}
+    rows = list(csv.DictReader(io.StringIO(exports.curves_csv([by_beta, other], both))))
+    found = {(row["table"], row["method"], row["beta"]) for row in rows}
+    assert found == set(itertools.product(both, ("FedAvg", "FedProx"), ("0.1", "5.0")))
+    nothing = exports.curves_csv([by_beta], {by_beta.name: cells_of(by_beta, {})})
     assert nothing == "seed,round,accuracy\n"
-
-
-def test_latex_and_curves_say_that_a_record_is_of_other_code() -> None:
-    table = table_with(FedAvg=[60.0], FedProx=[62.0])
-    job = table.jobs[1]
-    ledger.write(job.path, {**ledger.read(job.path), "source": "0" * 12})
-    cells = cells_of(table, ledger.load())
-    for told in (
-        exports.latex(table, cells).splitlines()[-1],
-        exports.curves_csv([table], {table.name: cells}).splitlines()[0],
-    ):
-        assert told[0] in "%#" and "other code" in told and "FedProx (1); --again" in told
 
 
 @pytest.mark.parametrize(

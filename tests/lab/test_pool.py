@@ -11,7 +11,7 @@ import threading
 from collections import Counter, deque
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,9 +31,7 @@ from fednb_lab import engine, pool, processes
 from fednb_lab.cli import main
 from fednb_lab.sweeps import read_tables
 
-STOPPED = (
-    "\nfednb: stopped; the same command goes on, from the last checkpoint of a run that has one.\n"
-)
+STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +111,9 @@ class Mixed(NamedTuple):
     """What a sweep of good and bad runs leaves behind."""
 
     file: str  # the sweep file
-    folder: Path  # of the marks that the methods leave
+    folder: Path  # of the marks that the methods leave, and of results
     status: int
     out: str
-    err: str
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +127,15 @@ def mixed(tiny, tmp_path_factory):
         patch.setenv("FEDNB_TEST_MARKS", str(folder))
         patch.setenv("FEDNB_RUNS", str(folder / "results" / "runs"))
         patch.setenv("FEDNB_DEVICE", "cpu")
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
+        with redirect_stdout(io.StringIO()) as out:
             status = main(["sweep", file, "--jobs", "2"])
-        yield Mixed(file, folder, status, out.getvalue(), err.getvalue())
+    return Mixed(file, folder, status, out.getvalue())
 
 
 @pytest.fixture
 def after_mixed(mixed, monkeypatch):
     """That sweep's ledger is the current one."""
     monkeypatch.setenv("FEDNB_RUNS", str(mixed.folder / "results" / "runs"))
-    monkeypatch.setenv("FEDNB_TEST_MARKS", str(mixed.folder))
     return mixed
 
 
@@ -164,12 +159,7 @@ def test_a_failed_run_is_told_with_its_error_and_its_log(mixed):
 
 def test_what_fails_is_tried_twice_and_no_untagged_cell_is_executed(after_mixed):
     found = Counter(path.name.split("-")[0] for path in after_mixed.folder.glob("*-*[0-9]"))
-    assert {name: found[name] for name in ("pair", "flaky", "broken", "after")} == {
-        "pair": 2,
-        "flaky": 2,
-        "broken": 2,
-        "after": 0,
-    }
+    assert {"pair": 2, "flaky": 2, "broken": 2}.items() <= found.items() and not found["after"]
     (flaky,) = (log for log in records("logs/*.log") if log.name.startswith("Flaky"))
     assert "the first time" in flaky.read_text()
     assert rounds(flaky) == ["1/1"]
@@ -280,7 +270,7 @@ def test_a_run_that_is_killed_again_and_again_fails_alone(tmp_path):
     runs = [{"method": "Slow"}, {"method": "FedAvg", "seed": [0, 1]}]
     outcomes = pool.run(jobs_of(write(tmp_path, {"one": TABLE | {"runs": runs}}, file)), jobs=2)
     errors = {outcome.job.path.name.split("-")[0]: outcome.error for outcome in outcomes}
-    assert errors == {"Slow": "its process was killed (had it too little memory?)", "FedAvg": None}
+    assert errors == {"Slow": "its process was killed (had it too little memory?)", "FedAvg": ""}
     assert len(list(tmp_path.glob("gpu *"))) == 2
 
 
@@ -411,7 +401,7 @@ def test_seeds_of_a_cell_are_made_in_one_process_where_a_gpu_is(tmp_path, tiny, 
 def test_a_group_is_one_process(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(build, "find_device", lambda: "cuda")  # of this process alone
     group = jobs_of(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}, tiny))
-    assert [error for _, error in pool.run(group)] == [None, None]
+    assert [error for _, error in pool.run(group)] == ["", ""]
     assert [ledger.read(job.path)["settings"]["seed"] for job in group] == [3, 4]
     assert [rounds(log) for log in records("logs/*.log")] == [["1/1", "1/1"]]
 

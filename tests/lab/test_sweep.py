@@ -17,7 +17,7 @@ from fednb_lab.jobs import (
     arrange,
     contestants_of,
     median_duration,
-    recorded_and_missing,
+    missing,
     select,
 )
 from fednb_lab.sweeps import Loader, read_tables
@@ -57,12 +57,10 @@ def test_a_notebook_without_more_has_the_parameters_of_its_cell(tmp_path):
     cell = "method = 'FedAvg'\ndataset = 'digits'\nlr = None"
     file = write_notebook(tmp_path / "91_own.ipynb", parameters=cell)
     assert read(tmp_path, str(file), runs=[{"lr": 0.5}]).jobs[0].settings.lr == 0.5
-    message = "no parameter 'num_rounds': known are method, dataset, lr"
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(SweepError, match="'num_rounds': known are method, dataset, lr"):
         read(tmp_path, str(file), runs=[{"num_rounds": 3}])
     write_notebook(file, parameters="dataset = 'digits'")
-    message = "cannot be swept: it must have parameters method and dataset"
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(SweepError, match="it must have parameters method and dataset"):
         read(tmp_path, str(file), runs=[{}])
 
 
@@ -72,9 +70,7 @@ def test_equal_runs_of_tables_and_files_are_one_in_their_order(tmp_path):
     write(tmp_path, {"usual": tables["usual"]}, name="a.yaml")
     write(tmp_path, {"second": tables["second"]}, name="b.yaml")
     jobs = [job for table in read_tables(tmp_path).values() for job in table.jobs]
-    recorded, todo = recorded_and_missing(jobs)
-    assert not recorded
-    assert [job.settings.seed for job in todo] == [4, 1, 7, 6]
+    assert [job.settings.seed for job in missing(jobs)] == [4, 1, 7, 6]
     write(tmp_path, {"usual": tables["second"]}, name="b.yaml")
     message = r"b\.yaml, table 'usual': there is a table of that name already"
     with pytest.raises(SweepError, match=message):
@@ -120,6 +116,7 @@ WRONG = [
     ),
     ({"rows": "metod"}, "no parameter 'metod'.*did you mean 'method'"),
     ({"grid": {f"p{i}": list(range(59)) for i in range(6)}}, "it has 42,180,533,641 runs"),
+    ({"rows": {"parametr": "method"}}, "did you mean 'parameter'"),
     ({"runs": [{"method": "Slow", "pause": -1.0}]}, "pause is -1.0; it must be "),
     (
         {"parameters": {"numrounds": 5}},
@@ -186,8 +183,8 @@ def test_what_records_tell(tmp_path):
         status = state.replace("stale", "finished")
         made_up.record(job, status=status, version=version, wall_seconds=seconds, device="a GPU")
     table = read(tmp_path, grid={"seed": list(range(7))})
-    assert [job.recorded.status for job in table.jobs] == [*states, None]
-    assert [job.settings.seed for job in recorded_and_missing(table.jobs)[1]] == [4, 5, 6]
+    assert [job.status for job in table.jobs] == [*states, None]
+    assert [job.settings.seed for job in missing(table.jobs)] == [4, 5, 6]
     assert median_duration(table.jobs) == "01:40 on a GPU"
 
 
@@ -217,36 +214,14 @@ def test_nothing_starts_that_cannot_be_made(tmp_path, monkeypatch):
     assert not ledger.runs_folder().exists()
 
 
-OWN_METHOD = """
-from fednb.federation import FedAvg
-
-
-class {name}(FedAvg):
-    pass
-
-
-METHODS = {{"{name}": {name}}}
-"""
-
-
-@pytest.fixture
-def two_folders(tmp_path, monkeypatch):
-    """Two notebooks of one's own in different folders, with a method each."""
+def test_notebooks_in_two_folders_keep_their_records_apart(tmp_path, monkeypatch):
     monkeypatch.delenv("FEDNB_RUNS")
     files = []
     for name in ("Alpha", "Beta"):
-        file = tmp_path / name.lower() / "92_own.ipynb"
-        files.append(write_notebook(file, methods=OWN_METHOD.format(name=name)))
-    return files
-
-
-def test_notebooks_in_two_folders_keep_their_records_apart(two_folders):
-    alpha, beta = two_folders
-    methods = contestants_of(["FedAvg", str(alpha), str(beta)])
+        of_method = f"class {name}(FedAvg):\n    pass\n\nMETHODS = {{'{name}': {name}}}"
+        methods = f"from fednb.federation import FedAvg\n\n{of_method}"
+        files.append(write_notebook(tmp_path / name.lower() / "92_own.ipynb", methods=methods))
+    methods = contestants_of(["FedAvg", *map(str, files)])
     jobs = head_to_head.table_of(methods, {}, seeds=1).jobs
-    folders = {job.settings.method: job.path.parent for job in jobs}
-    assert folders == {
-        "FedAvg": ledger.runs_folder(),
-        "Alpha": alpha.parent / "results" / "runs",
-        "Beta": beta.parent / "results" / "runs",
-    }
+    folders = [job.path.parent for job in jobs]
+    assert folders == [ledger.runs_folder(), *(file.parent / "results" / "runs" for file in files)]

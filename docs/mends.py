@@ -1,6 +1,6 @@
 """Pages as the site needs them, while the files stay as code hosts show them best.
 
-Links to records lead to the explorer instead of copying thousands of files. What notebooks fold is folded. Pictures get
+Links to records lead to the explorer instead of copying thousands of files. Pictures get
 the alternative texts that stand in their outputs. Anchors are made as links in notebooks write them.
 """
 
@@ -48,8 +48,7 @@ def mend_source(app, docname: str, source: list[str]) -> None:
         text = "".join(cell["source"])
         hidden = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
         if cell["cell_type"] == "markdown":
-            text = _markdown(text, docname)
-            cell["source"] = _folded(text) if hidden else text
+            cell["source"] = _markdown(text, docname)
         elif hidden or _is_drawing_or_setup(cell, text):
             cell["metadata"].setdefault("tags", []).append("hide-input")
             if SOLUTION in text:
@@ -128,11 +127,6 @@ def _anchors_in_text(page: Path) -> frozenset[str]:
     return frozenset(map(slug, _ANCHOR.findall(text)))
 
 
-def _folded(text: str) -> str:
-    """An answer, behind a line to click."""
-    return f"::::{{dropdown}} An answer\n{text}\n::::"
-
-
 def _is_drawing_or_setup(cell: dict, code: str) -> bool:
     """Whether a reader may skip it: set-up, drawing in the package, or nothing but imports."""
     tags = cell["metadata"].get("tags", [])
@@ -149,7 +143,7 @@ def _shows_or_imports(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return True
     called = getattr(getattr(statement, "value", None), "func", None)
-    return ast.unparse(called).startswith(("plots.", "report.")) if called else False
+    return called is not None and ast.unparse(called).startswith("plots.")
 
 
 def _mend_output(output: dict, docname: str) -> None:

@@ -239,6 +239,8 @@ def forest(name: str, left: float | None = None) -> Axes:
     rows = [_forest_row(line) for line in picture["lines"]]
     first, second = picture["sides"]
     ax = draw_forest(rows, unit=picture["unit"], sides=(first, second), left=left)
+    if len({row.colour for row in rows}) > 1:
+        ax.set_xlabel(f"{ax.get_xlabel()}, coloured by the larger mean")
     told = [f"{row.label}: {row.text}" for row in rows]
     ax.set_label(f"How far {first} is ahead of {second}, in {picture['unit']}. {'; '.join(told)}.")
     return ax
@@ -286,9 +288,7 @@ def draw_forest(
             ax.plot(printed, y, "o", zorder=3, **plots.PRINTED)
         ax.text(1.02, y, row.text, size="small", **beside)
     ax.margins(x=0.12)
-    ax.set(
-        ylim=(len(rows) - 0.4, -0.6), xlabel=f"difference in {unit}, coloured by the larger mean"
-    )
+    ax.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"difference in {unit}")
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
@@ -335,17 +335,16 @@ def draw_lead(ax: Axes, place: float, of: Lead, colour: str, *, across: bool = F
     """
     if of.mean is None:
         return
-    look: dict[str, Any] = {"color": colour, "mfc": "none" if of.diverged else colour}
-    values: Sequence[float] = [of.mean]
-    if of.seeds < MIN_SEEDS:
-        values = of.values
-    else:
+    look: dict[str, Any] = {"color": colour, "mfc": "none" if of.diverged else colour, "fmt": "o"}
+    values: Sequence[float] = of.values
+    if of.judged:
+        values = [of.mean]
         look |= {"xerr" if across else "yerr": of.half_width, "capsize": 3}
     places = [place] * len(values)
     if across:
-        ax.errorbar(values, places, fmt="o", **look)
+        ax.errorbar(values, places, **look)
     else:
-        ax.errorbar(places, values, fmt="o", **look)
+        ax.errorbar(places, values, **look)
 
 
 def accuracies(table: str) -> dict[str, pd.DataFrame]:

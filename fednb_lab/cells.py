@@ -1,16 +1,17 @@
 """The cells of a table: what the paper prints, and beside it our runs, from the ledger."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from fednb import ROOT, results
-from fednb.errors import ReportError, require_known
+from fednb.errors import ReportError, check, require_known
 from fednb.leads import interval
 from fednb.records import Record, read, state
+from fednb.settings import Deviation
 from fednb_lab import sweeps
-from fednb_lab.deviations import AnyDeviation, Choice, called_with_value, compare_with_paper
+from fednb_lab.deviations import called_with_value, deviations_of
 from fednb_lab.jobs import Job
 from fednb_lab.measures import Measure, measure
 from fednb_lab.printed import PrintedCell, printed_cell
@@ -34,6 +35,14 @@ class Run(NamedTuple):
     value: float | None = None  # of finished runs
 
 
+class Choice(NamedTuple):
+    """The value of a parameter that was the best of several, on test images."""
+
+    name: str
+    value: Any
+    tried: int  # so many values have finished runs
+
+
 @dataclass(frozen=True, eq=False)
 class Cell(results.Cell):
     """A cell with its runs, and what else is known of them from their records."""
@@ -45,7 +54,7 @@ class Cell(results.Cell):
     expected: int  # so many runs there should be
     stale: int  # so many records are of an older results version, and are not in `runs`
     printed_cell: PrintedCell  # what is printed there
-    deviations: tuple[AnyDeviation, ...]  # from the paper's settings
+    deviations: tuple[Deviation, ...]  # from the paper's settings
     choice: Choice | None  # where the table asks for the best of several values
 
     @property
@@ -53,18 +62,17 @@ class Cell(results.Cell):
         """One for each of `runs`."""
         return tuple(run.path for run in self.runs)
 
-    @property
-    def measured_runs(self) -> tuple[Run, ...]:
-        """The finished ones with a value."""
-        return _measured(self.runs)
+    def with_runs(self, runs: Sequence[Run]) -> "Cell":
+        """The same cell with other runs, or with other values in them."""
+        return replace(self, **_fields_of(self.measure, runs))
 
     @property
     def spread(self) -> float | None:
         """Standard deviation over clients, mean over runs; None without personal models."""
-        spreads: list[Any] = [run.record["final"].get("accuracy_std") for run in self.measured_runs]
-        if not spreads or None in spreads:
-            return None
-        return interval(spreads)[0]
+        spreads: list[Any] = [
+            run.record["final"].get("accuracy_std") for run in measured(self.runs)
+        ]
+        return interval(spreads)[0] if spreads and None not in spreads else None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -86,24 +94,25 @@ def _each_once(texts: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
-def _measured(runs: Iterable[Run]) -> tuple[Run, ...]:
-    return tuple(run for run in runs if run.value is not None)
+def measured(runs: Iterable[Run]) -> list[Run]:
+    """The finished ones with a value."""
+    return [run for run in runs if run.value is not None]
 
 
-def _values(runs: Iterable[Run]) -> tuple[float, ...]:
-    return tuple(run.value for run in runs if run.value is not None)
+def _values(runs: Iterable[Run]) -> list[float]:
+    return [run.value for run in runs if run.value is not None]
 
 
-def fields_of(measure: Measure, runs: Sequence[Run]) -> dict[str, Any]:
+def _fields_of(measure: Measure, runs: Sequence[Run]) -> dict[str, Any]:
     """The fields of a cell that its runs make."""
     values = _values(runs)
-    partitions = [run.record.get("partition", {}) for run in _measured(runs)]
+    partitions = [run.record.get("partition", {}) for run in measured(runs)]
     return {
         "runs": tuple(runs),
         "seeds": tuple(run.job.settings.seed for run in runs),
         "splits": tuple(partition.get("hash", "") for partition in partitions),
         "statuses": tuple(run.state for run in runs),
-        "values": values,
+        "values": tuple(values),
         "mean": measure.summary(values) if values else None,
         "half_width": interval(values)[1] if values and not measure.median else None,
     }
@@ -114,15 +123,11 @@ def _check_measures(table: Table) -> None:
     names = list(table.columns.measures.values()) or [table.measure]
     for name in names:
         needs = measure(name).needs
-        if needs and getattr(table, needs) is None:
-            raise ReportError(
-                f"{table.name}: the measure {name!r} needs a {needs}; name it in the table."
-            )
-    target_is_read = any(measure(name).needs == "target" for name in names)
-    if table.target is not None and not target_is_read:
-        raise ReportError(
-            f"{table.name}: the measure {table.measure!r} does not read a target; leave it out."
-        )
+        message = f"{table.name}: the measure {name!r} needs a {needs}; name it in the table."
+        check(not needs or getattr(table, needs) is not None, message, ReportError)
+    is_read = table.target is None or "target" in [measure(name).needs for name in names]
+    message = f"{table.name}: the measure {table.measure!r} does not read a target; leave it out."
+    check(is_read, message, ReportError)
 
 
 def cells_of(table: Table, records: Mapping[Path, Record] | None = None) -> list[Cell]:
@@ -168,17 +173,15 @@ def _baseline_records(
     table: Table, by_row: Mapping[str, Mapping[str, Mapping[str, Run]]]
 ) -> dict[tuple[str, int], Record]:
     """The records of the baseline's finished runs, by column and seed."""
-    seen = set()
     records = {}
     for column, by_name in by_row.get(table.baseline or "", {}).items():
-        for run in by_name.values():
-            seed = run.job.settings.seed
-            if (column, seed) in seen:
-                several = f"the baseline {table.baseline!r} has several runs with seed {seed}."
-                raise ReportError(f"{table.name}: {several}")
-            seen.add((column, seed))
+        runs = list(by_name.values())
+        seeds = {run.job.settings.seed for run in runs}
+        message = f"{table.name}: the baseline {table.baseline!r} has several runs with one seed."
+        check(len(seeds) == len(runs), message, ReportError)
+        for run in runs:
             if run.state == "finished":
-                records[column, seed] = run.record
+                records[column, run.job.settings.seed] = run.record
     return records
 
 
@@ -221,19 +224,13 @@ def _read(table: Table, column: str, run: Run, baselines: Mapping[tuple[str, int
         return run
     of_column = measure(table.measure_of(column))
     baseline = baselines.get((column, run.job.settings.seed))
+    needs_baseline = of_column.needs == "baseline"
     value = None
-    if of_column.needs != "baseline":
-        value = of_column.read(run.record, table.target)
-    elif baseline is not None:
-        value = of_column.read(run.record, baseline)
-    if value is not None:
-        return run._replace(value=float(value))
-    if of_column.needs == "baseline":
-        return run._replace(state="without baseline")
-    if not of_column.optional:
-        missing = of_column.name.replace("_", " ")
-        raise ReportError(f"{run.path.name} has no {missing}: it was not evaluated then.")
-    return run._replace(state="not measured")
+    if baseline is not None or not needs_baseline:
+        value = of_column.read(run.record, baseline if needs_baseline else table.target)
+    if value is None:
+        return run._replace(state="without baseline" if needs_baseline else "not measured")
+    return run._replace(value=float(value))
 
 
 def _cell(
@@ -252,8 +249,11 @@ def _cell(
     runs = [run for run in chosen if run.state not in _DO_NOT_COUNT]
     planned = [chosen] if runs else candidates
     printed = printed_cell(table, label, column, of_column, job.settings.flat())
-    comparison = compare_with_paper(table, job.settings, of_column, printed)
-    deviations = comparison.deviations(len(finished))
+    deviations = deviations_of(table, job.settings, of_column, printed, len(finished))
+    choice = None
+    if table.best_of and len(finished) > 1:
+        best = job.settings.flat().get(table.best_of)
+        choice = Choice(table.best_of, best, len(finished))
     told_apart = [called_with_value(name, value) for name, value in variant]
     method, dataset = job.settings.method, job.settings.dataset
     return Cell(
@@ -261,7 +261,7 @@ def _cell(
         row=", ".join([label, *told_apart]),
         column=column,
         sign=of_column.sign,
-        unit=of_column.lead_unit,
+        unit=of_column.unit,
         parameters={"method": method, "dataset": dataset} | job.parameters,
         printed=printed.value,
         label=label,
@@ -271,8 +271,8 @@ def _cell(
         stale=sum(run.state == "stale" for candidate in candidates for run in candidate),
         printed_cell=printed,
         deviations=tuple(deviation for deviation in deviations if deviation.name not in varied),
-        choice=comparison.choice(table.best_of, len(finished), len(candidates)),
-        **fields_of(of_column, runs),
+        choice=choice,
+        **_fields_of(of_column, runs),
     )
 
 

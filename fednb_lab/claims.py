@@ -3,18 +3,19 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy import stats
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, check, require_known
 from fednb.leads import LEVEL, MIN_SEEDS, quantile
 from fednb.notebooks import notebooks
+from fednb.settings import Deviation
 from fednb_lab.cells import Cell, CellsOf
-from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
+from fednb_lab.leads import Comparison, Lead, Word, as_family, compare_at, word_for
 
 
 class _FromFile(BaseModel):
@@ -33,49 +34,43 @@ class Place(_FromFile):
     column: str | tuple[str, ...] | None = None
 
 
-class ClaimPlace(Place):
-    """Where runs for a claim are looked for."""
-
-    no_evidence: str = ""  # why the runs there say nothing about the claim; empty: they do
-
-
 class ClaimEntry(_FromFile):
     """A claim as the file has it; ``ahead``, ``behind``, ``column`` hold where a place has none."""
 
     claim: str  # a sentence
     where: str  # in the paper
-    places: tuple[ClaimPlace, ...]  # the paper's own setting first
+    runs: tuple[Place, ...]  # where runs are looked for, the paper's own setting first
     short: str = ""  # its name in figures; without one it is in none
     main: bool = False  # whether it stands on the report's first page
     reason: str = ""  # what to keep in mind
-    printed_too: tuple[ClaimPlace, ...] = ()  # where the paper prints another number for the same
+    # where the paper prints another number for the same
+    printed_too: tuple[Place, ...] = Field((), alias="printed too")
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or "runs" not in content:
-            return content
+    def _fill_in(cls, content: dict[str, Any]) -> dict[str, Any]:
         rest = dict(content)
         usual = {name: rest.pop(name) for name in ("ahead", "behind", "column") if name in rest}
-        places = [_place(one, usual) for one in rest.pop("runs")]
-        others = [_place(one, usual) for one in rest.pop("printed too", ())]
-        return rest | {"places": places, "printed_too": others}
+        for name in ("runs", "printed too"):
+            named = [{"table": one} if isinstance(one, str) else one for one in rest.get(name, ())]
+            rest[name] = [{**usual, **one} for one in named]
+        return rest
 
 
-def _place(of_table: Any, usual: Mapping[str, Any]) -> Any:
-    """A place in the words of the file: the name of a table, or what else differs there."""
-    if isinstance(of_table, str):
-        return {"table": of_table, **usual}
-    if not isinstance(of_table, dict):
-        return of_table
-    own = {name.replace(" ", "_"): value for name, value in of_table.items()}
-    return {**usual, **own}
+def _is_there(notebook: str) -> str:
+    known = [path.stem for path in notebooks(extras=True)]
+    if notebook not in known:
+        raise ValueError(f"there is no notebook {notebook!r}; there are {', '.join(known)}")
+    return notebook
+
+
+NotebookName = Annotated[str, AfterValidator(_is_there)]
 
 
 class PaperClaims(_FromFile):
     """What the file has of a paper."""
 
-    notebook: str
+    notebook: NotebookName
     claims: tuple[ClaimEntry, ...]
 
 
@@ -89,7 +84,7 @@ class Finding(_FromFile):
     """A result in words, whose numbers records fill in: see `fednb_lab.findings`."""
 
     name: str
-    notebook: str
+    notebook: NotebookName
     says: str  # a template, as are the next two
     fact: str = ""  # the same in one short sentence, for lists
     holds: str = ""  # an expression over records that is true as long as the sentence is
@@ -115,51 +110,30 @@ class ClaimsFile(NamedTuple):
 @functools.cache
 def claims_file() -> ClaimsFile:
     """Read what the papers claim and what was found; a `ReportError` says what is wrong with it."""
-    text = (ROOT / "data" / "claims.yaml").read_text(encoding="utf-8")
+    file = ROOT / "data" / "claims.yaml"
     where = "data/claims.yaml"
-    known = [notebook.stem for notebook in notebooks(extras=True)]
     findings: dict[str, Finding] = {}
     papers: dict[str, PaperClaims] = {}
     try:
-        content = yaml.safe_load(text)
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
         for notebook, of_notebook in content.pop("findings").items():
-            where = f"data/claims.yaml, findings of {notebook}"
-            require_known("there is no notebook", notebook, known, ReportError)
             for name, described in of_notebook.items():
                 where = f"data/claims.yaml, finding {name}"
                 check(name not in findings, "another is called so; rename one.", ReportError)
-                findings[name] = Finding(name=name, notebook=notebook, **described)
+                findings[name] = Finding.model_validate(
+                    {"name": name, "notebook": notebook, **described}
+                )
         for paper, about in content.items():
             where = f"data/claims.yaml, {paper}"
             papers[paper] = PaperClaims.model_validate(about)
-            require_known("there is no notebook", papers[paper].notebook, known, ReportError)
     except ValidationError as error:
-        wrong = [
-            f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}"
-            for one in error.errors(include_url=False)
-        ]
-        raise ReportError(f"{where}: {'; '.join(wrong[:3])}.") from error
-    except (AttributeError, LookupError, TypeError) as error:
-        message = (
-            "it must hold findings by notebook, and papers with their claims, as comments say."
-        )
-        raise ReportError(f"{where}: {message}") from error
-    except (yaml.YAMLError, ReportError) as error:
-        raise ReportError(f"{where}: {' '.join(str(error).split())}") from error
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise ReportError(f"{where}: {'; '.join(wrong)}.") from error
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
+        told = " ".join(str(error).split())
+        message = f"{where} is not as the comments in the file say ({told})."
+        raise ReportError(message) from error
     return ClaimsFile(papers, findings)
-
-
-class ClaimSetting(NamedTuple):
-    """What is not the paper's about the data and settings that a comparison rests on."""
-
-    dataset: str = ""  # the title of another data set
-    other_images: bool = False  # it is the same data set with other images
-    deviations: tuple[RowDeviation, ...] = ()
-
-    @property
-    def is_the_papers(self) -> bool:
-        """Whether nothing is."""
-        return self == ClaimSetting()
 
 
 @dataclass(frozen=True)
@@ -175,13 +149,8 @@ class Claim:
     @property
     def in_its_setting(self) -> Comparison | None:
         """The runs at the claim's own data, setting and length, where there are most seeds."""
-        best: Comparison | None = None
-        for place, comparison in zip(self.entry.places, self.comparisons, strict=True):
-            more = best is None or comparison.lead.seeds > best.lead.seeds
-            is_there = comparison.lead.seeds > 0 and not place.no_evidence
-            if more and is_there and self.setting(comparison).is_the_papers:
-                best = comparison
-        return best
+        there = [one for one in self.comparisons if one.lead.seeds and not self.not_the_papers(one)]
+        return max(there, key=lambda one: one.lead.seeds, default=None)
 
     @property
     def decisive(self) -> Comparison | None:
@@ -226,18 +195,18 @@ class Claim:
         wider = lead.half_width * float(strict) / quantile(lead.seeds)
         return word_for(lead._replace(half_width=wider), self.printed)
 
-    def no_evidence(self, comparison: Comparison) -> str:
-        """Say why a comparison says nothing about the claim; empty if it does."""
-        return self.entry.places[self.comparisons.index(comparison)].no_evidence
-
-    def setting(self, comparison: Comparison) -> ClaimSetting:
-        """Tell what is not the paper's about it; on embedded data the settings never are."""
+    def not_the_papers(self, comparison: Comparison) -> list[str | Deviation]:
+        """List what is not the paper's about it: data, and settings unless they are embedded."""
         own = self.comparisons[0].ahead.job.settings.dataset
         dataset = comparison.ahead.job.settings.dataset
-        deviations = () if dataset in data.EMBEDDED else tuple(comparison.deviations)
+        found: list[str | Deviation] = []
         if dataset != own:
-            return ClaimSetting(dataset=data.spec_of(dataset).title, deviations=deviations)
-        return ClaimSetting(other_images=bool(comparison.ahead.notes), deviations=deviations)
+            found.append(data.spec_of(dataset).title)
+        elif comparison.ahead.notes:
+            found.append("other images")
+        if dataset not in data.EMBEDDED:
+            found += comparison.deviations
+        return found
 
 
 def claims_of(paper: str, of: CellsOf) -> list[Claim]:
@@ -247,12 +216,12 @@ def claims_of(paper: str, of: CellsOf) -> list[Claim]:
     claims = []
     for i, entry in enumerate(papers[paper].claims):
         try:
-            comparisons = [_compare_at(place, of) for place in entry.places]
+            own = [_compare_at(place, of) for place in entry.runs]
             others = [_compare_at(place, of) for place in entry.printed_too]
         except ReportError as error:
             where = f"data/claims.yaml, {paper}, claim {i + 1}"
             raise ReportError(f"{where}: {error}") from error
-        claims.append(Claim(entry, comparisons, _printed_leads(comparisons, others)))
+        claims.append(Claim(entry, own, _printed_leads(own, others)))
     decisive = {i: claim.decisive for i, claim in enumerate(claims) if claim.decisive is not None}
     for i, comparison in as_family(decisive).items():
         claims[i] = replace(claims[i], lead=comparison.lead)
@@ -269,7 +238,7 @@ def cells_among(tables: Mapping[str, list[Cell]]) -> CellsOf:
     return of
 
 
-def _compare_at(place: ClaimPlace, of: CellsOf) -> Comparison:
+def _compare_at(place: Place, of: CellsOf) -> Comparison:
     return compare_at(of(place.table), place.ahead, place.behind, place.column)
 
 

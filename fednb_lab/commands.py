@@ -434,7 +434,7 @@ def report(args: argparse.Namespace) -> int:
         files |= {out / name: text for name, text in for_readers.files(results).items()}
     for path, content in files.items():
         ledger.write_atomically(path, content)
-    print(words.main_claims(results.claims))
+    print(f"{len(results.every_claim)} claims: {words.counted(results.every_claim)}")
     print(f"{len(files)} files written; all that was found is in {out / 'REPORT.md'}")
     return 0
 

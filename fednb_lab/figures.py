@@ -16,42 +16,29 @@ from fednb_lab.claims import Claim
 
 
 def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """The curves of a table's cells, for `fednb.results.accuracies`."""
+    """The curves of a table's cells, for `fednb.results.accuracies`; of several the accuracy's."""
+    drawn = [cell for cell in cells if cell.measure.curve and cell.runs]
+    drawn = [cell for cell in drawn if cell.measure.name == "accuracy"] or drawn
+    several = len({cell.column for cell in drawn}) > 1
     described = []
-    for name, cell in _with_curves(cells).items():
+    for cell in drawn:
         metrics = [run.record["metrics"] for run in cell.runs]
-        rounds = max((one.get("round", []) for one in metrics), key=len, default=[])
-        values = [one.get(cell.measure.curve, []) for one in metrics]
+        curves = [one.get(cell.measure.curve, []) for one in metrics]
         described.append(
             {
-                "name": name,
+                "name": f"{cell.row}, {cell.column}" if several else cell.row,
                 "method": cell.job.settings.method,
                 "seeds": list(cell.seeds),
-                "rounds": rounds,
-                "values": [_rounded(of_run) for of_run in values],
+                "rounds": max((one.get("round", []) for one in metrics), key=len),
+                "values": [[_rounded(value) for value in curve] for curve in curves],
             }
         )
     return described
 
 
-def _rounded(values: Sequence[float | None]) -> list[float | None]:
+def _rounded(value: float | None) -> float | None:
     """To what a figure can show."""
-    return [None if value is None else round(value, 4) for value in values]
-
-
-def _with_curves(cells: Sequence[Cell]) -> dict[str, Cell]:
-    """The cells that are drawn, by what they are called; of several read-outs the accuracy."""
-    drawn = [cell for cell in cells if cell.measure.curve and cell.runs]
-    drawn = [cell for cell in drawn if cell.measure.name == "accuracy"] or drawn
-    columns = {cell.column for cell in drawn}
-    usual_seeds = max((cell.seeds for cell in drawn), key=len, default=())
-    named = {}
-    for cell in drawn:
-        name = f"{cell.row}, {cell.column}" if len(columns) > 1 else cell.row
-        if cell.seeds != usual_seeds:
-            name += f" (seed {', '.join(map(str, cell.seeds))})"
-        named[name] = cell
-    return named
+    return None if value is None else round(value, 4)
 
 
 def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:

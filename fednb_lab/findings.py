@@ -5,16 +5,16 @@ Between the braces of a sentence, and in its ``holds``, may stand what `Answers`
 """
 
 import functools
+import math
 import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
-from jinja2 import meta
 from scipy import stats
 
 from fednb import ROOT
@@ -22,13 +22,11 @@ from fednb.errors import ReportError, require_known
 from fednb.leads import MIN_SEEDS, Lead, over_common_seeds
 from fednb.results import cell_at
 from fednb_lab import words
-from fednb_lab.cells import Cell, CellsOf, fields_of
+from fednb_lab.cells import Cell, CellsOf, measured
 from fednb_lab.claims import Finding, claims_file, claims_of
 from fednb_lab.leads import Comparison, compare_at, compare_cells, holm
-from fednb_lab.printed import is_printed, reported_table
+from fednb_lab.printed import reported_table, reported_tables
 from fednb_lab.tuning import Tuning, tunings
-
-Columns = str | Sequence[str] | None  # several: the mean over them, seed by seed
 
 
 def link_to(path: Path, folder: Path) -> str:
@@ -57,86 +55,78 @@ class Answers:
         self._folder = folder
         self._claims = functools.cache(lambda paper: claims_of(paper, self._cells_of))
 
-    def lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+    def lead(self, *rows: Any) -> str:
         """Give a lead: ``+1.0 ± 0.4 points over 3 seeds``; below three seeds each one's."""
-        return words.lead_over_seeds(self._compare(table, ahead, behind, column))
+        return words.lead_over_seeds(self._compare(*rows))
 
-    def points(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+    def points(self, *rows: Any) -> str:
         """Give the lead without the number of seeds: ``+1.0 ± 0.4 points``."""
-        comparison = self._compare(table, ahead, behind, column)
+        comparison = self._compare(*rows)
         return words.lead(comparison, comparison.ahead.unit)
 
-    def by(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+    def by(self, *rows: Any) -> str:
         """Give the points without their plus, as in *ahead by 1.0 ± 0.4 points*.
 
         Only where this can be said: the interval lies above 0. Below three seeds, where there is
         no interval, each run must be ahead: *ahead by 4.9 and 1.4 points*. Else the whole sentence
         is not told; `points` and `lead` give a difference that may have either sign.
         """
-        comparison = self._compare(table, ahead, behind, column)
-        values = list(comparison.by_seed.values())
-        if comparison.lead.seeds >= MIN_SEEDS or comparison.lead.mean is None:
-            if not self.sure(table, ahead, behind, column):
-                raise _NotAhead(f"{ahead} of {behind} in {table}")
-            return self.points(table, ahead, behind, column).removeprefix("+")
-        if min(values) <= 0:
-            raise _NotAhead(f"{ahead} of {behind} in {table}")
-        told = [f"{value:.1f}" for value in values]
-        return f"{' and '.join(told)} {comparison.ahead.unit}"
+        lead = self._compare(*rows).lead
+        is_ahead = self.sure(*rows)
+        if lead.mean is not None and lead.seeds < MIN_SEEDS:
+            is_ahead = min(lead.values) > 0
+        if not is_ahead:
+            raise _NotAhead
+        points = self.points(*rows).replace("+", "")
+        return points.replace("(", "").replace(")", "").replace(", ", " and ")
 
-    def lead_of_last(
-        self, rounds: int, table: str, ahead: str, behind: str, column: str | None = None
-    ) -> str:
+    def lead_of_last(self, rounds: int, *rows: Any) -> str:
         """Give the lead if the mean over each run's last so many rounds counted, as `points`."""
-        return self._lead_in(slice(-rounds, None), table, ahead, behind, column)
+        return self._lead_in(slice(-rounds, None), *rows)
 
-    def lead_after(
-        self, round_number: int, table: str, ahead: str, behind: str, column: str | None = None
-    ) -> str:
+    def lead_after(self, round_number: int, *rows: Any) -> str:
         """Give the lead after a round, as `points`."""
-        one_round = slice(round_number - 1, round_number)
-        return self._lead_in(one_round, table, ahead, behind, column)
+        return self._lead_in(slice(round_number - 1, round_number), *rows)
 
     def _lead_in(
-        self, rounds: slice, table: str, ahead: str, behind: str, column: str | None
+        self, rounds: slice, table: str, ahead: str, behind: str, column: str | None = None
     ) -> str:
         """Give the lead of the means over some rounds of each run's curve."""
         cells = []
         for row in (ahead, behind):
             cell = self._cell(table, row, column)
             runs = []
-            for run in cell.measured_runs:
+            for run in measured(cell.runs):
                 curve = run.record["metrics"][cell.measure.curve]
                 runs.append(run._replace(value=float(np.mean(curve[rounds]))))
-            cells.append(replace(cell, **fields_of(cell.measure, runs)))
+            cells.append(cell.with_runs(runs))
         comparison = compare_cells(*cells)
         if not comparison.lead.judged:
             raise _NotRun(f"{table}, {ahead} and {behind}, with {MIN_SEEDS} seeds")
         return words.lead(comparison, cells[0].unit)
 
-    def printed_lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+    def printed_lead(self, *rows: Any) -> str:
         """Give the printed lead: ``2.8``."""
-        printed = self._compare(table, ahead, behind, column).printed
+        printed = self._compare(*rows).printed
         return "" if printed is None else f"{printed:z.1f}"
 
-    def apart(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+    def apart(self, *rows: Any) -> str:
         """Give how far two rows are apart at most, seed by seed."""
-        by_seed = self._compare(table, ahead, behind, column).by_seed
-        return f"{max(map(abs, by_seed.values())):.1f}"
+        return f"{max(map(abs, self._compare(*rows).by_seed.values())):.1f}"
 
-    def difference(self, table: str, ahead: str, behind: str, column: Columns = None) -> float:
-        """Give the lead, to compute with."""
-        return _number(self._compare(table, ahead, behind, column))
+    def difference(self, *rows: Any) -> float:
+        """Give the lead, to compute with; NaN, which nothing holds for, where there is none."""
+        return _number(self._compare(*rows).lead.mean)
 
-    def sure(self, table: str, ahead: str, behind: str, column: Columns = None) -> bool:
+    def sure(self, *rows: Any) -> bool:
         """Tell whether the interval of the lead, over three seeds or more, lies above 0."""
-        comparison = self._compare(table, ahead, behind, column)
-        return comparison.lead.judged and _number(comparison) > comparison.lead.half_width
+        lead = self._compare(*rows).lead
+        return lead.judged and _number(lead.mean) > lead.half_width
 
-    def holds_zero(self, table: str, ahead: str, behind: str, column: Columns = None) -> bool:
+    def holds_zero(self, table: str, ahead: str, behind: str, *column: Any) -> bool:
         """Tell whether the interval of the lead holds zero, or there is none: neither is ahead."""
-        is_ahead = self.sure(table, ahead, behind, column)
-        return not is_ahead and not self.sure(table, behind, ahead, column)
+        is_ahead = self.sure(table, ahead, behind, *column)
+        return not is_ahead and not self.sure(table, behind, ahead, *column)
 
     def ahead_among(self, total: int, *rows: Sequence[str]) -> list[int]:
         """Tell of comparisons that were written down together who is ahead (Holm): 1, -1 or 0.
@@ -149,9 +139,9 @@ class Answers:
         told = holm([*leads, *not_run])[: len(leads)]
         return [int(np.sign(lead.mean or 0)) if lead.shown else 0 for lead in told]
 
-    def seeds(self, table: str, ahead: str, behind: str, column: Columns = None) -> int:
+    def seeds(self, *rows: Any) -> int:
         """Count the seeds that a lead is over."""
-        return self._compare(table, ahead, behind, column).lead.seeds
+        return self._compare(*rows).lead.seeds
 
     def measured(self, *row: str) -> str:
         """Give what is measured: ``72.1 ± 0.4``; below three seeds ``(67.2, 70.4)``."""
@@ -164,9 +154,7 @@ class Answers:
     def mean_over_printed(self, *row: str) -> float:
         """Give how far the measured mean is above the printed number; NaN without one."""
         cell = self._cell(*row)
-        if cell.mean is None or cell.printed is None:
-            return float("nan")
-        return cell.mean - cell.printed
+        return _number(cell.mean) - _number(cell.printed)
 
     def setting(self, name: str, *row: str) -> str:
         """Give a setting of a cell's runs, such as ``setting("lr", "moon-1", "MOON")``: ``0.01``."""
@@ -184,9 +172,8 @@ class Answers:
         return reported_table(table).number(row, column)
 
     def mean(self, *row: str) -> float:
-        """Give what is measured, to compute with; NaN, which nothing holds for, if it diverged."""
-        mean = self._cell(*row).mean
-        return float("nan") if mean is None else mean
+        """Give what is measured, to compute with; NaN if it diverged."""
+        return _number(self._cell(*row).mean)
 
     def values(self, *row: str) -> tuple[float, ...]:
         """Give what is measured with each seed, such as for ``values(...) | min``."""
@@ -211,9 +198,8 @@ class Answers:
         if len(cells) < 3:
             raise _NotRun(f"{table}, {column}")
         measured = over_common_seeds([cell.by_seed for cell in cells])
-        if printed_in is None:
-            printed = [cell.printed for cell in cells]
-        else:
+        printed = [cell.printed for cell in cells]
+        if printed_in is not None:
             printed = [reported_table(printed_in).number(cell.row, column) for cell in cells]
         return float(stats.spearmanr(printed, measured).statistic)
 
@@ -251,24 +237,25 @@ class Answers:
             raise _NotRun(f"{table}, {row}")
         return cell
 
-    def _compare(self, table: str, ahead: str, behind: str, column: Columns = None) -> Comparison:
+    def _compare(
+        self, table: str, ahead: str, behind: str, column: str | Sequence[str] | None = None
+    ) -> Comparison:
         for one in [column] if column is None or isinstance(column, str) else column:
             self._cell(table, ahead, one)
             self._cell(table, behind, one)
         return compare_at(self._cells_of(table), ahead, behind, column)
 
-    def _check_recorded(self, table: str) -> None:
+    def _check_recorded(self, finding: Finding) -> None:
         """Without a record of a table that could speak against it, a sentence is not told."""
-        if is_printed(table):
-            return
-        if not any(cell.runs for cell in self._cells_of(table)):
-            raise _NotRun(table)
+        for table in finding.evidence:
+            is_ours = table not in reported_tables()
+            if is_ours and not any(cell.runs for cell in self._cells_of(table)):
+                raise _NotRun(table)
 
 
-def _number(comparison: Comparison) -> float:
-    """Its mean; NaN, which no comparison holds for, where there is none."""
-    mean = comparison.lead.mean
-    return float("nan") if mean is None else mean
+def _number(value: float | None) -> float:
+    """To compute with: NaN, which no comparison holds for, where there is none."""
+    return math.nan if value is None else value
 
 
 # what a sentence that asks for something wrong may end in
@@ -321,13 +308,12 @@ class Filler:
     def _told(self, finding: Finding, text: str) -> str:
         """A text of a finding with its numbers; empty if records do not bear it out."""
         try:
-            for table in finding.evidence:
-                self._answers._check_recorded(table)
-            if finding.holds:
-                self._check_words(f"{{{{ {finding.holds} }}}}")
-                if not self._environment.compile_expression(finding.holds)():
-                    return ""
-            self._check_words(text)
+            self._answers._check_recorded(finding)
+            holds = self._environment.compile_expression(
+                finding.holds or "true", undefined_to_none=False
+            )
+            if not holds():
+                return ""
             filled = self._environment.from_string(text).render()
         except _NotAhead:
             return ""
@@ -335,12 +321,6 @@ class Filler:
             reason = " ".join(str(error).split())
             raise ReportError(f"data/claims.yaml, finding {finding.name}: {reason}") from error
         return " ".join(filled.split())
-
-    def _check_words(self, text: str) -> None:
-        """Check that what stands between the braces is asked of something that there is."""
-        for word in meta.find_undeclared_variables(self._environment.parse(text)):
-            known = [name for name in vars(Answers) if not name.startswith("_")]
-            require_known("there is nothing called", word, known, ReportError)
 
 
 def headlines(filler: Filler) -> dict[str, str]:

@@ -13,14 +13,14 @@ import numpy as np
 
 from fednb import ROOT, plots
 from fednb.errors import ReportError, check
-from fednb_lab.cells import Cell, CellsOf
+from fednb_lab.cells import Cell, measured
 from fednb_lab.claims import Finding, cells_among, claims_file
 from fednb_lab.deviations import called
 from fednb_lab.figures import curves_of
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Comparison
 from fednb_lab.pages import Results
-from fednb_lab.tuning import Tuning, tunings
+from fednb_lab.tuning import tunings
 
 # Curves are large, so only those are written that a notebook draws.
 CURVES = [
@@ -56,12 +56,16 @@ def files(found: Results) -> dict[str, str]:
     """The text of each file by its name, such as ``findings.json``."""
     of = cells_among(found.cells)
     content = {
-        "findings": _findings(found, of),
+        "findings": _findings(Filler(of, ROOT)),
         "measures": _measures(found),
         "splits": _splits(found),
-        "curves": {name: curves_of(of(name)) for name in CURVES if name in found.tables},
-        "tuning": {name: _held_out(of(name)) for name in HELD_OUT if name in found.tables},
-        "side_by_side": _side_by_side(found, of),
+        "curves": {name: curves_of(of(name)) for name in CURVES},
+        "tuning": {name: _held_out(of(name)) for name in HELD_OUT},
+        "side_by_side": {
+            "splits": SPLITS,
+            "trials": {name: _trials(of(name)) for name in TRIALS},
+            "sent": {name: _sent(of(name)) for name in SENT},
+        },
     }
     return {f"{name}.json": _text(entries) for name, entries in content.items()}
 
@@ -75,24 +79,26 @@ def _text(entries: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
+def _findings(filler: Filler) -> dict[str, Any]:
     """Each finding as a sentence, and its picture."""
-    filler = Filler(of, ROOT)
     findings: dict[str, dict[str, Any]] = {}
     for name, one in claims_file().findings.items():
-        if one.notebook in found.notebooks:
-            findings[name] = {"sentence": filler.sentence(one)}
-            comparisons = filler.forest(one)
-            if comparisons:
-                findings[name]["forest"] = _forest(one, comparisons)
+        findings[name] = {"sentence": filler.sentence(one)}
+        comparisons = filler.forest(one)
+        if comparisons:
+            findings[name]["forest"] = _forest(one, comparisons)
     return findings
 
 
 def _forest(finding: Finding, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """The picture of a finding in numbers."""
-    units = list(dict.fromkeys(one.ahead.unit for one in comparisons))
-    message = f"data/claims.yaml, finding {finding.name}: one axis has one unit, not {units}."
-    check(len(units) == 1, message, ReportError)
+    units = {one.ahead.unit for one in comparisons}
+    named = {(line.ahead, line.behind) for line in finding.forest}
+    message = (
+        f"data/claims.yaml, finding {finding.name}: its lines must have one unit, here "
+        f"{', '.join(units)}, and name the same two rows, unless 'sides' says who is ahead."
+    )
+    check(len(units) == 1 and (finding.sides or len(named) == 1), message, ReportError)
     lines = []
     for line, found in zip(finding.forest, comparisons, strict=True):
         lead = found.lead
@@ -108,7 +114,7 @@ def _forest(finding: Finding, comparisons: Sequence[Comparison]) -> dict[str, An
                 "diverged": lead.diverged,
             }
         )
-    return {"unit": units[0], "sides": finding.sides or _sides(finding), "lines": lines}
+    return {"unit": units.pop(), "sides": finding.sides or named.pop(), "lines": lines}
 
 
 def _drawn_as(cell: Cell) -> str:
@@ -117,22 +123,12 @@ def _drawn_as(cell: Cell) -> str:
     return named if named in plots.COLOURS else cell.job.settings.method
 
 
-def _sides(finding: Finding) -> tuple[str, str]:
-    """Who is ahead on the right of its picture, and who on the left."""
-    ahead = {line.ahead for line in finding.forest}
-    behind = {line.behind for line in finding.forest}
-    message = "its lines name several rows; say in 'sides' who is ahead on the right and the left."
-    where = f"data/claims.yaml, finding {finding.name}: {message}"
-    check(len(ahead) == len(behind) == 1, where, ReportError)
-    return ahead.pop(), behind.pop()
-
-
 def _measures(found: Results) -> dict[str, Any]:
     """How numbers of each measure are compared."""
     measures = {}
     for cell in chain.from_iterable(found.cells.values()):
         measure = cell.measure
-        measures[measure.name] = {"sign": measure.sign, "unit": measure.lead_unit}
+        measures[measure.name] = {"sign": measure.sign, "unit": measure.unit}
     return dict(sorted(measures.items()))
 
 
@@ -168,36 +164,24 @@ def _held_out(cells: Sequence[Cell]) -> dict[str, Any]:
     return rows
 
 
-def _side_by_side(found: Results, of: CellsOf) -> dict[str, Any]:
-    """What notebook 06 shows besides cells: its splits, trials and bytes."""
-    if not found.tables.keys() >= {*TRIALS, *SENT}:
-        return {}
-    return {
-        "splits": SPLITS,
-        "trials": {name: _trials(of(name)) for name in TRIALS},
-        "sent": {name: _sent(of(name)) for name in SENT},
-    }
-
-
 def _trials(cells: Sequence[Cell]) -> dict[str, Any]:
     """By method what is tuned, what was tried, and what held-out images chose."""
-    return {method: _tuning(tuning) for method, tuning in tunings(cells).items()}
-
-
-def _tuning(tuning: Tuning) -> dict[str, Any]:
-    return {
-        "method": tuning.method,
-        "tuned": tuning.tuned,
-        "called": called(tuning.tuned),
-        "values": [trial.value for trial in tuning.trials],
-        "accuracies": [
-            None if math.isnan(trial.accuracy) else trial.accuracy for trial in tuning.trials
-        ],
-        "chosen": tuning.chosen.value if tuning.chosen else None,
-        "accuracy": tuning.chosen.accuracy if tuning.chosen else None,
-        "at_edge": tuning.at_edge,
-        "gain": tuning.gain,
-    }
+    trials = {}
+    for method, tuning in tunings(cells).items():
+        chosen = tuning.chosen
+        accuracies = [trial.accuracy for trial in tuning.trials]
+        trials[method] = {
+            "method": tuning.method,
+            "tuned": tuning.tuned,
+            "called": called(tuning.tuned),
+            "values": [trial.value for trial in tuning.trials],
+            "accuracies": [None if math.isnan(one) else one for one in accuracies],
+            "chosen": chosen.value if chosen else None,
+            "accuracy": chosen.accuracy if chosen else None,
+            "at_edge": tuning.at_edge,
+            "gain": tuning.gain,
+        }
+    return trials
 
 
 def _sent(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -205,7 +189,7 @@ def _sent(cells: Sequence[Cell]) -> dict[str, Any]:
     rows = {}
     for cell in cells:
         if cell.column == "accuracy" and cell.runs and not cell.diverged:
-            metrics = [run.record["metrics"] for run in cell.measured_runs]
+            metrics = [run.record["metrics"] for run in measured(cell.runs)]
             sent = [np.cumsum(np.add(one["down_bytes"], one["up_bytes"])) / 1e6 for one in metrics]
             accuracy = np.mean([one["accuracy"] for one in metrics], 0)
             rows[cell.row] = {

@@ -6,14 +6,15 @@ Everywhere ± is the half width of Student's 95 % interval for a mean over seeds
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 from fednb.results import cell_at, compare
+from fednb.settings import Deviation
 from fednb_lab.cells import Cell
-from fednb_lab.deviations import AnyDeviation, TuningDeviation
+from fednb_lab.deviations import TuningDeviation
 from fednb_lab.sweeps import Table
 
 ROUNDING = 0.05  # so precise are printed leads, in points
@@ -80,13 +81,6 @@ def word_for(of: Lead, printed: Sequence[float] = ()) -> Word:
     return Word.SMALLER if mean < nearest else Word.LARGER
 
 
-class RowDeviation(NamedTuple):
-    """How the runs of a comparison deviate from the paper's settings."""
-
-    deviation: AnyDeviation
-    row: str = ""  # the only one that does; empty: both do
-
-
 @dataclass(frozen=True)
 class Comparison:
     """One cell against another, and the lead that their runs show."""
@@ -117,7 +111,7 @@ class Comparison:
         return frozenset((self.ahead.paths, self.behind.paths))
 
     @property
-    def deviations(self) -> list[RowDeviation]:
+    def deviations(self) -> list[Deviation]:
         """What is not the paper's setting: first of both rows, then of one alone.
 
         A coefficient of one row's method alone is left out: it is the claim itself. Its tuning is
@@ -125,19 +119,16 @@ class Comparison:
         """
         if self.parts:
             return [one for part in self.parts for one in part.deviations]
-        names_ahead = {deviation.name for deviation in self.ahead.deviations}
-        names_behind = {deviation.name for deviation in self.behind.deviations}
-        shared = vars(self.ahead.job.settings).keys() | (names_ahead & names_behind)
-        of_both = [
-            deviation for deviation in self.ahead.deviations if deviation in self.behind.deviations
+        ahead, behind = self.ahead.deviations, self.behind.deviations
+        of_both = [one for one in ahead if one in behind]
+        names_of_both = {one.name for one in ahead} & {one.name for one in behind}
+        shared = vars(self.ahead.job.settings).keys() | names_of_both
+        counted = [
+            one
+            for one in (*ahead, *behind)
+            if one.name in shared or isinstance(one, TuningDeviation)
         ]
-        deviations = [RowDeviation(deviation) for deviation in of_both]
-        for cell in (self.ahead, self.behind):
-            for deviation in cell.deviations:
-                counts = deviation.name in shared or isinstance(deviation, TuningDeviation)
-                if counts and deviation not in of_both:
-                    deviations.append(RowDeviation(deviation, cell.row))
-        return deviations
+        return [*of_both, *(one for one in counted if one not in of_both)]
 
 
 def compare_cells(ahead: Cell, behind: Cell) -> Comparison:
@@ -145,23 +136,6 @@ def compare_cells(ahead: Cell, behind: Cell) -> Comparison:
     by_pair = differences(ahead.by_pair, behind.by_pair, ahead.sign)
     by_seed = {seed: value for (seed, _), value in by_pair.items()}
     return Comparison(ahead, behind, by_seed, compare(ahead, behind))
-
-
-def mean_of(comparisons: Sequence[Comparison]) -> Comparison:
-    """Average comparisons seed by seed, so that a test over seeds asks one question of them.
-
-    Of the seeds that all of them have; one comparison stays as it is.
-    """
-    first = comparisons[0]
-    if len(comparisons) == 1:
-        return first
-    by_seed = {}
-    for seed in sorted(first.by_seed):
-        if all(seed in one.by_seed for one in comparisons):
-            by_seed[seed] = float(np.mean([one.by_seed[seed] for one in comparisons]))
-    diverged = any(one.lead.diverged for one in comparisons)
-    average = lead_of(list(by_seed.values()), diverged=diverged)
-    return Comparison(first.ahead, first.behind, by_seed, average, tuple(comparisons))
 
 
 def as_family(comparisons: Mapping[Key, Comparison]) -> dict[Key, Comparison]:
@@ -179,12 +153,23 @@ def compare_at(
 ) -> Comparison:
     """Compare row ``ahead`` of a table with row ``behind``, in a column if it has several.
 
-    Of several columns it is the mean over them, seed by seed.
+    Of several columns it is the mean over them, seed by seed, so that a test over seeds asks one
+    question of them; it is over the seeds that all of them have.
     """
     columns = [column] if column is None or isinstance(column, str) else column
-    return mean_of(
-        [compare_cells(cell_at(cells, ahead, one), cell_at(cells, behind, one)) for one in columns]
-    )
+    parts = [
+        compare_cells(cell_at(cells, ahead, one), cell_at(cells, behind, one)) for one in columns
+    ]
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    by_seed = {}
+    for seed in sorted(first.by_seed):
+        if all(seed in one.by_seed for one in parts):
+            by_seed[seed] = float(np.mean([one.by_seed[seed] for one in parts]))
+    diverged = any(one.lead.diverged for one in parts)
+    average = lead_of(list(by_seed.values()), diverged=diverged)
+    return Comparison(first.ahead, first.behind, by_seed, average, tuple(parts))
 
 
 def leads_over_baseline(

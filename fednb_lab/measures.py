@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -25,31 +25,24 @@ class Measure:
     """What the cells of a table hold, as ``measures.yaml`` describes it."""
 
     name: str
-    read: Reader = field(repr=False)  # None: the record lacks it
+    read: Reader  # None: the record lacks it, as one of another kind of split, or an older one
     description: str = ""  # a sentence for the reader of a table
     remark: str = ""  # what a reader of measured values should know besides
     curve: str = "accuracy"  # the record's metric whose curves go with it; empty: none
     judged: bool = False  # whether it is judged against the paper: only accuracies are
     # the record of the baseline's run with the same column and seed, or the table's target
     needs: Literal["", "baseline", "target"] = ""
-    optional: bool = False  # a record may lack it: one of another kind of split, or an older one
     sign: int = 1  # of a lead; -1: the smaller of two values is the better one
     # whether rows are compared: in accuracies, not in what is a difference or a cost itself
     compared: bool = True
     # the median over seeds counts: a run that never gets there is infinitely bad (0: a speedup)
     median: bool = False
     decimals: int = 1  # of a value, and of a difference, in a table
-    unit: str = "points"
-    less: str = ""  # how a lead of less is counted, such as "rounds fewer"; for sign -1
+    unit: str = "points"  # of a lead, such as "rounds fewer"; above 0 the first-named is ahead
     signed: bool = False  # shown with its sign
     relative: bool = False  # printed values are divided by the baseline's printed value first
     # what stands beside it: "std" of the printed cell, or another column; empty: the cell
     printed: str = ""
-
-    @property
-    def lead_unit(self) -> str:
-        """What a lead is counted in; above 0 the first-named is ahead."""
-        return self.less or self.unit
 
     def summary(self, values: Sequence[float]) -> float:
         """The mean over seeds; or the median, of two in the middle the worse one."""
@@ -90,8 +83,8 @@ def _domains(record: Record) -> dict[str, float]:
     return record["final"].get("groups", {})
 
 
-def _of_clients(record: Record, summary: Callable[[Sequence[float]], float]) -> float | None:
-    """A summary of the clients' accuracies on images like their own, in percent.
+def _of_clients(record: Record) -> list[float]:
+    """The clients' accuracies on images like their own, in percent; of some there may be none.
 
     They are expected from a client's mix of classes, or measured on test images of its own.
     """
@@ -99,11 +92,12 @@ def _of_clients(record: Record, summary: Callable[[Sequence[float]], float]) -> 
     accuracies = final.get("clients/own mix")
     if accuracies is None and "test_sizes" in record.get("partition", {}):
         accuracies = final.get("clients")
-    if accuracies is None:
-        return None
-    # of one without test images of its classes there is none
-    known = [accuracy for accuracy in accuracies if accuracy is not None]
-    return float(summary(known)) if known else None
+    return [accuracy for accuracy in accuracies or () if accuracy is not None]
+
+
+def _client_mean(record: Record, _: None) -> float | None:
+    accuracies = _of_clients(record)
+    return float(np.mean(accuracies)) if accuracies else None
 
 
 def _counted_on(record: Record, summary: Callable[[np.ndarray], np.floating]) -> float | None:
@@ -124,9 +118,7 @@ def _rounds_to(record: Record, target: float) -> float:
     """The first round, from 1, in which the accuracy reaches so many percent; or infinite."""
     accuracies = np.asarray(record["metrics"]["accuracy"], float)  # not evaluated: NaN
     reached = np.flatnonzero(accuracies >= target)
-    if len(reached) == 0:
-        return math.inf
-    return int(reached[0]) + 1
+    return int(reached[0]) + 1 if len(reached) else math.inf
 
 
 def _rounds_to_baseline(record: Record, baseline: Record) -> float:
@@ -164,7 +156,7 @@ def _gradient_ratio(record: Record, place: int) -> float | None:
     return contrast / entropy if contrast and entropy else None
 
 
-def _median_seconds(record: Record) -> float:
+def _median_seconds(record: Record, _: None = None) -> float:
     # the median: a round in which the machine did something else counts no more than another, nor
     # does MOON's first
     return median(record["metrics"]["seconds"])
@@ -184,8 +176,8 @@ _READERS: dict[str, Reader] = {
     "accuracy/counted on": lambda record, _: _counted_on(record, np.mean),
     "accuracy_std/counted on": lambda record, _: _counted_on(record, np.std),
     "lead": lambda record, baseline: record["final"]["accuracy"] - baseline["final"]["accuracy"],
-    "client mean": lambda record, _: _of_clients(record, np.mean),
-    "worst client": lambda record, _: _of_clients(record, min),
+    "client mean": _client_mean,
+    "worst client": lambda record, _: min(_of_clients(record), default=None),
     "worst domain": lambda record, _: min(_domains(record).values(), default=None),
     "rounds_to_target": _rounds_to,
     "rounds_to_baseline": _rounds_to_baseline,
@@ -197,6 +189,6 @@ _READERS: dict[str, Reader] = {
     "z_norm": lambda record, _: _logged(record, "z_norm", -1),
     "gradient_ratio/second round": lambda record, _: _gradient_ratio(record, 1),
     "gradient_ratio": lambda record, _: _gradient_ratio(record, -1),
-    "median_seconds": lambda record, _: _median_seconds(record),
+    "median_seconds": _median_seconds,
     "seconds_ratio": _seconds_ratio,
 }

@@ -22,14 +22,13 @@ from fednb_lab import figures, words
 from fednb_lab.cells import Cell, cells_of
 from fednb_lab.claims import (
     Claim,
-    Finding,
     cells_among,
     claims_file,
     claims_of,
     count_words,
 )
 from fednb_lab.findings import Filler, headlines, link_to
-from fednb_lab.printed import printed_numbers
+from fednb_lab.printed import reported_tables
 from fednb_lab.sweeps import Table, read_tables
 from fednb_lab.tables import command, fill, table_in_full, to_markdown
 
@@ -42,6 +41,11 @@ class Results(NamedTuple):
     records: Mapping[Path, Record]
     cells: dict[str, list[Cell]]  # of each table
     claims: dict[str, list[Claim]]  # of each paper whose notebook has tables
+
+    @property
+    def every_claim(self) -> list[Claim]:
+        """Those of all papers."""
+        return list(chain.from_iterable(self.claims.values()))
 
     @property
     def notebooks(self) -> list[str]:
@@ -79,22 +83,24 @@ def coverage(
     paper: str, tables: Mapping[str, Table], cells: Mapping[str, Sequence[Cell]]
 ) -> Coverage:
     """Count the printed numbers of a paper, and those that stand beside measured ones."""
-    printed = set(printed_numbers(paper))
-    measured: set[tuple[str, str, str]] = set()
-    in_setting: set[tuple[str, str, str]] = set()
-    with_seeds: set[tuple[str, str, str]] = set()
+    printed = set()
+    for name, reported in reported_tables().items():
+        if name.startswith(f"{paper} "):
+            lines = reported.cells.items()
+            printed |= {(name, *place) for place, line in lines if line.value is not None}
+    most_seeds: dict[tuple[str, str, str], int] = {}  # in the paper's setting
     for name, table in tables.items():
         for cell in cells[name]:
             is_itself = not cell.measure.printed and not cell.measure.relative
             place = (table.printed or "", cell.printed_cell.row, cell.column)
             if not cell.values or not is_itself or place not in printed:
                 continue
-            measured.add(place)
-            if not cell.deviations and not cell.notes:
-                in_setting.add(place)
-                if len(cell.values) >= MIN_SEEDS:
-                    with_seeds.add(place)
-    return Coverage(len(printed), len(measured), len(in_setting), len(with_seeds))
+            is_in_setting = not cell.deviations and not cell.notes
+            seeds = len(cell.values) if is_in_setting else 0
+            most_seeds[place] = max(seeds, most_seeds.get(place, 0))
+    in_setting = [seeds for seeds in most_seeds.values() if seeds]
+    with_seeds = [seeds for seeds in in_setting if seeds >= MIN_SEEDS]
+    return Coverage(len(printed), len(most_seeds), len(in_setting), len(with_seeds))
 
 
 def coverage_table(results: Results) -> str:
@@ -104,16 +110,14 @@ def coverage_table(results: Results) -> str:
         counts = {str(word): str(number) for word, number in count_words(claims).items()}
         found = coverage(paper, results.tables, results.cells)
         notebook = claims_file().papers[paper].notebook
-        lines.append(
-            {"paper": f"[{paper}]({place_of(notebook)})", "claims": str(len(claims))}
-            | counts
-            | {
-                "printed numbers": str(found.printed),
-                "measured": str(found.measured),
-                "in its setting": str(found.in_setting),
-                "with three seeds": str(found.with_seeds),
-            }
-        )
+        of_paper = {"paper": f"[{paper}](../{place_of(notebook)})", "claims": str(len(claims))}
+        of_numbers = {
+            "printed numbers": str(found.printed),
+            "measured": str(found.measured),
+            "in its setting": str(found.in_setting),
+            "with three seeds": str(found.with_seeds),
+        }
+        lines.append(of_paper | counts | of_numbers)
     return to_markdown(lines)
 
 
@@ -147,7 +151,7 @@ def _report(results: Results, out: Path) -> str:
     # runs of one's own, in the same folder, are not the project's
     records = [one for path, one in results.records.items() if path.name in named]
     devices = sorted({record.get("device", "unknown") for record in records})
-    every_claim = list(chain.from_iterable(results.claims.values()))
+    every_claim = results.every_claim
     # words that would be kinder to the paper if both answers were corrected alike
     changed = [one for one in every_claim if one.word != one.word_if_both_corrected]
     kinder = Counter(str(one.word) for one in changed)
@@ -161,11 +165,11 @@ def _report(results: Results, out: Path) -> str:
         counts=count_words(every_claim),
         ahead_alone=sum(claim.is_ahead_alone for claim in every_claim),
         kinder=kinder,
-        coverage=coverage_table(results).replace("](notebooks/", "](../notebooks/"),
+        coverage=coverage_table(results),
         described=claims_file().papers,
         place_of=place_of,
         page=page,
-        findings=_findings(results.notebooks),
+        findings=claims_file().findings.values(),
         sentence=filler.sentence,
         fact=filler.fact,
         headline=filler.headline,
@@ -175,10 +179,6 @@ def _report(results: Results, out: Path) -> str:
 def place_of(notebook: str) -> str:
     """Tell where a notebook lies in the project: ``notebooks/extras/tuning.ipynb``."""
     return link_to(papers.path(notebook), ROOT)
-
-
-def _findings(notebooks: Sequence[str]) -> list[Finding]:
-    return [one for one in claims_file().findings.values() if one.notebook in notebooks]
 
 
 def _tables(
@@ -200,21 +200,19 @@ def _cells_csv(cells: Mapping[str, Sequence[Cell]]) -> str:
 
 
 def _csv_line(cell: Cell) -> dict[str, Any]:
-    def joined(values: Sequence[Any]) -> str:
+    def joined(values: Iterable[Any]) -> str:
         return "; ".join(map(str, values))
 
-    texts = {
+    line = {
         "table": cell.table,
         "row": cell.row,
         "column": cell.column,
         "measure": cell.measure.name,
         "seeds": joined(cell.seeds),
         "statuses": joined(cell.statuses),
-        "paths": joined([run.job.path.name for run in cell.runs]),
+        "paths": joined(run.job.path.name for run in cell.runs),
         "note": joined(cell.notes),
         "remark": joined(cell.remarks),
-    }
-    numbers = {
         "expected": cell.expected,
         "stale": cell.stale,
         "values": joined(cell.values),
@@ -222,14 +220,15 @@ def _csv_line(cell: Cell) -> dict[str, Any]:
         "half": cell.half_width,
         "spread": cell.spread,
         "printed": cell.printed,
-    }
-    more_texts = {
-        "deviations": joined([words.recorded_deviation(one) for one in cell.deviations]),
+        "deviations": joined(cell.deviations),
         "choice": words.choice(cell),
         "repeat": command(cell),
     }
-    line = {name: words.in_csv(text) for name, text in texts.items()}
-    return line | numbers | {name: words.in_csv(text) for name, text in more_texts.items()}
+    numbers = ("values",)  # which may begin with a minus
+    return {
+        name: words.in_csv(one) if isinstance(one, str) and name not in numbers else one
+        for name, one in line.items()
+    }
 
 
 def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
@@ -238,17 +237,13 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
     marks = re.compile(
         r"(<!-- notebooks: written by `fednb report` -->\n).*(<!-- end -->)", re.DOTALL
     )
-    every_claim = list(chain.from_iterable(results.claims.values()))
     notebooks = fill(
         "readme",
         fronts=fronts,
-        readings={path.stem: reading(path) for path in papers.notebooks()},
-        words_a_minute=WORDS_A_MINUTE,
-        pictures_a_minute=PICTURES_A_MINUTE,
-        lines_a_minute=LINES_A_MINUTE,
+        minutes={path.stem: minutes_to_read(path) for path in papers.notebooks()},
         facts=facts,
-        number=len(every_claim),
-        counted=words.counted(every_claim),
+        number=len(results.every_claim),
+        counted=words.counted(results.every_claim),
         covered={
             claims_file().papers[paper].notebook: coverage(paper, results.tables, results.cells)
             for paper in results.claims
@@ -315,58 +310,33 @@ def front(notebook: Path) -> Front:
     number, _, title = heading.removeprefix("# ").rpartition(" · ")
     claim = _found(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(texts))
     sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim)
+    year = _found(r"\b(20\d\d)\b", citation)
+    on_arxiv = f"arXiv {year}" if year else ""
     return Front(
         number=number,
         title=title.partition(":")[0],
-        venue=_venue(citation),
+        venue=_found(r"\b([A-Z]{3,8} 20\d\d)\b", citation) or on_arxiv,
         link=_found(r"\]\((https?://[^)]+)\)", citation),
         claim=" ".join(sentences[:2]),
     )
 
 
-WORDS_A_MINUTE = 100  # of text with mathematics
-PICTURES_A_MINUTE = 2
-LINES_A_MINUTE = 20  # of code
-
-
-class Reading(NamedTuple):
-    """How many minutes it takes to read a notebook as far as its exercises."""
-
-    text: float  # with its pictures
-    code: float
-
-
-def reading(notebook: Path) -> Reading:
-    """Estimate from what is there: words, pictures, and lines of code that are not folded."""
-    words_read = 0
-    pictures = 0
-    lines = 0
+def minutes_to_read(notebook: Path) -> int:
+    """Estimate it as far as the exercises: a minute for 100 words, or for 2 pictures."""
+    minutes = 0.0
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        if "**Exercise 1**" in source:
+        texts = ["".join(cell["source"])] if cell["cell_type"] == "markdown" else []
+        if texts and "**Exercise 1**" in texts[0]:
             break
-        if cell["cell_type"] == "markdown":
-            words_read += len(source.split())
-        elif not cell["metadata"].get("jupyter", {}).get("source_hidden"):
-            lines += len([line for line in source.splitlines() if line.strip()])
         for output in cell.get("outputs", []):
             shown = output.get("data", {})
-            words_read += len("".join(shown.get("text/markdown", "")).split())
-            pictures += "image/png" in shown
-    return Reading(
-        text=words_read / WORDS_A_MINUTE + pictures / PICTURES_A_MINUTE,
-        code=lines / LINES_A_MINUTE,
-    )
+            texts.append("".join(shown.get("text/markdown", "")))
+            minutes += ("image/png" in shown) / 2
+        minutes += len(" ".join(texts).split()) / 100
+    return round(minutes)
 
 
 def _found(pattern: str, text: str) -> str:
     """What the pattern's group holds; empty where it is not found."""
     match = re.search(pattern, text)
     return match[1] if match else ""
-
-
-def _venue(citation: str) -> str:
-    """Such as ``CVPR 2021``; a paper that names none is on arXiv."""
-    year = _found(r"\b(20\d\d)\b", citation)
-    on_arxiv = f"arXiv {year}" if year else ""
-    return _found(r"\b([A-Z]{3,8} 20\d\d)\b", citation) or on_arxiv

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fednb.errors import ReportError, require_known
+from fednb.errors import ReportError, check, require_known
 from fednb.results import REPORTED, lines
 from fednb_lab.measures import Measure
 from fednb_lab.sweeps import Table
@@ -47,11 +47,7 @@ class ReportedTable:
     about: ReportedLine
     columns: dict[str, ReportedLine]  # what holds for a column, where something does
     cells: dict[tuple[str, str], ReportedLine]  # by row and column
-
-    @functools.cached_property
-    def rows(self) -> dict[str, ReportedLine]:
-        """One line of each row: all of a row have the same method and settings."""
-        return {row: line for (row, _), line in self.cells.items()}
+    rows: dict[str, ReportedLine]  # one line of each: all of a row have its method and settings
 
     def number(self, row: str | None, column: str) -> float:
         """The number that is printed there; a `ReportError` if none is."""
@@ -63,15 +59,16 @@ class ReportedTable:
 
 
 @functools.cache
-def _reported_tables() -> dict[str, ReportedTable]:
-    """All that is reported, by ``"PAPER"`` and ``"PAPER TABLE"``."""
+def reported_tables() -> dict[str, ReportedTable]:
+    """All that is reported: of papers (``"MOON"``), and of their tables (``"MOON Table 1"``)."""
     tables = {}
     for name, texts in lines(REPORTED).items():
         reported = [_line(one) for one in texts]
+        (about,) = [line for line in reported if not line.row and not line.column]
         columns = {line.column: line for line in reported if line.column and not line.row}
         cells = {(line.row, line.column): line for line in reported if line.row}
-        (about,) = [line for line in reported if not line.row and not line.column]
-        tables[name] = ReportedTable(about, columns, cells)
+        rows = {line.row: line for line in cells.values()}
+        tables[name] = ReportedTable(about, columns, cells, rows)
     return tables
 
 
@@ -85,25 +82,9 @@ def _line(texts: Mapping[str, str]) -> ReportedLine:
 
 
 def reported_table(name: str) -> ReportedTable:
-    """What is reported of a table (``"MOON Table 1"``) or of a paper as a whole (``"MOON"``)."""
-    tables = _reported_tables()
-    require_known("There is no printed table", name, tables, ReportError)
-    return tables[name]
-
-
-def is_printed(name: str) -> bool:
-    """Tell whether a name is that of a printed table, such as ``"MOON Table 8"``."""
-    return name in _reported_tables()
-
-
-def printed_numbers(paper: str) -> list[tuple[str, str, str]]:
-    """List all numbers that a paper prints: table, row and column of each."""
-    places = []
-    for name, table in _reported_tables().items():
-        if name.startswith(f"{paper} "):
-            lines = table.cells.items()
-            places += [(name, *place) for place, line in lines if line.value is not None]
-    return places
+    """What is reported under a name; a `ReportError` if nothing is."""
+    require_known("There is no printed table", name, reported_tables(), ReportError)
+    return reported_tables()[name]
 
 
 class PrintedCell(NamedTuple):
@@ -128,18 +109,15 @@ def printed_cell(
         return PrintedCell()
     reported = reported_table(table.printed)
     rows = _matching_rows(reported, label, settings)
-    stated = _stated_settings(reported, column, settings, rows[0] if rows else None)
+    stated = _stated_settings(reported, column, settings, rows[:1])
     line = reported.cells.get((rows[0], column)) if len(rows) == 1 else None
     if line is None:
-        if reported.about.partial:
-            return PrintedCell(settings=stated)
-        what = f"row {label!r} with its settings; its rows: {', '.join(reported.rows)}"
-        if rows:
-            columns = [name for row, name in reported.cells if row == rows[0]]
-            what = f"column {column!r}; it has {', '.join(columns)}"
-        raise ReportError(f"{table.name}: {table.printed} has no {what}.")
+        known = "; ".join(f"{row} | {name}" for row, name in reported.cells)
+        told = f"{table.printed} has no cell {label} | {column} with its settings; it has {known}."
+        check(reported.about.partial, f"{table.name}: {told}", ReportError)
+        return PrintedCell(settings=stated)
     value, std = _in_units_of(measure, line, reported, table.baseline)
-    return PrintedCell(value, std, line.text, stated, rows[0])
+    return PrintedCell(value, std, line.text, stated, line.row)
 
 
 def _matching_rows(reported: ReportedTable, label: str, settings: Mapping[str, Any]) -> list[str]:
@@ -160,14 +138,16 @@ def _fits(stated: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
 
 
 def _stated_settings(
-    reported: ReportedTable, column: str, settings: Mapping[str, Any], row: str | None
+    reported: ReportedTable, column: str, settings: Mapping[str, Any], rows: list[str]
 ) -> dict[str, Any]:
     """What a paper says of settings: in general, of the table, its column and its row."""
     stated = reported_table(reported.about.paper).about.settings | reported.about.settings
     if column in reported.columns:
         stated |= reported.columns[column].settings
-    of_row = reported.rows[row].settings if row is not None else {}
-    return stated | {name: value for name, value in of_row.items() if name in settings}
+    for row in rows:
+        of_row = reported.rows[row].settings
+        stated |= {name: value for name, value in of_row.items() if name in settings}
+    return stated
 
 
 def _in_units_of(
@@ -176,18 +156,18 @@ def _in_units_of(
     """The printed value of a measure, and what stands behind its ±."""
     value = line.value
     std = line.std
-    if measure.printed:  # not the cell itself
+    if measure.printed == "std":
         value = line.std
-        if measure.printed != "std":
-            value = reported.cells[line.row, measure.printed].value
+    elif measure.printed:  # another column
+        value = reported.cells[line.row, measure.printed].value
+    if measure.relative and value is not None:
+        value = value / reported.number(baseline, line.column)
+    if measure.printed or measure.relative:
         std = None
     of_column = reported.columns.get(line.column, reported.about)
     if "fraction" in (reported.about.unit, of_column.unit):
         value = None if value is None else 100 * value
         std = None if std is None else 100 * std
-    if measure.relative and value is not None:
-        value = value / reported.number(baseline, line.column)
-        std = None
     return value, std
 
 

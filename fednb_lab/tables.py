@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from fednb_lab.printed import reported_table
 from fednb_lab.sweeps import Table
 
 _NUMERIC = re.compile(r"([-+]?\d.*|\([-+]?\d.*|diverged)?")
-_MOST_SEEDS = 20  # that are listed one by one where they are no links
 
 Page = Callable[[str], str]  # where the page of a table is, by the table's name
 
@@ -40,58 +39,52 @@ def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [columns, rules, *texts])
 
 
-def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
+def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Iterable[str]]) -> str:
     """Say what holds for the cells of a table, each text once, and of which rows unless of all."""
     holds_for: dict[str, list[Cell]] = {}
     for cell in cells:
         for text in texts_of(cell):
             holds_for.setdefault(text, []).append(cell)
     size = Counter(cell.row for cell in cells)
-    where = {text: _rows(of_text, size) for text, of_text in holds_for.items()}
+    texts_there: dict[str, list[str]] = {}  # by the rows where they hold
+    for text, of_text in holds_for.items():
+        count = Counter(cell.row for cell in of_text)
+        names = []
+        for cell in of_text:
+            whole_row = count[cell.row] == size[cell.row]
+            names.append(cell.row if whole_row else f"{cell.row} | {cell.column}")
+        rows = "; ".join(dict.fromkeys(names))
+        texts_there.setdefault(rows, []).append(text)
     parts = []
-    for rows in dict.fromkeys(where.values()):
-        texts = ", ".join(text for text, there in where.items() if there == rows)
-        parts.append(texts if rows == "; ".join(size) else f"{texts} ({rows})")
+    for rows, texts in texts_there.items():
+        where = "" if rows == "; ".join(size) else f" ({rows})"
+        parts.append(", ".join(texts) + where)
     return words.in_markdown("; ".join(parts))
-
-
-def _rows(cells: Sequence[Cell], size: Counter[str]) -> str:
-    """Rows of which all cells are given (``size``: so many), and other cells one by one."""
-    count = Counter(cell.row for cell in cells)
-    names = []
-    for cell in cells:
-        whole_row = count[cell.row] == size[cell.row]
-        names.append(cell.row if whole_row else f"{cell.row} | {cell.column}")
-    return "; ".join(dict.fromkeys(names))
-
-
-def deviations(cells: Sequence[Cell]) -> str:
-    """Tell how the cells of a table deviate from the paper's settings."""
-    return by_rows(cells, lambda cell: [words.deviation(one) for one in cell.deviations])
 
 
 def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
     """Tell what else has to be known of runs in a table, by what it is about; empty if nothing."""
-
-    def joined(texts: Sequence[str]) -> list[str]:
-        return ["; ".join(texts).replace("_", " ")] if any(texts) else []
-
     # older records have remarks among their notes
     known = {text for cell in cells for text in cell.remarks}
 
+    def joined(texts: Iterable[str]) -> list[str]:
+        told = "; ".join(dict.fromkeys(texts)).replace("_", " ")
+        return [told] if told else []
+
+    def deviations(cell: Cell) -> list[str]:
+        return [words.deviation(one) for one in cell.deviations]
+
     def notes(cell: Cell) -> list[str]:
-        return joined([text for text in cell.notes if text not in known])
+        return joined(text for text in cell.notes if text not in known)
 
     def of_the_data(cell: Cell) -> list[str]:
-        texts = dict.fromkeys([*cell.notes, *cell.remarks])
-        return joined([text for text in texts if text in known])
+        return joined(text for text in (*cell.notes, *cell.remarks) if text in known)
 
     own_images = all(":" in cell.job.settings.dataset for cell in cells)  # such as folder:PATH
-    data_remark = "The images" if own_images else "Not the published data"
     return {
         "Printed in": words.printed_where(table.printed),
-        "Reduced" if table.printed else "Other settings than usual": deviations(cells),
-        data_remark: by_rows(cells, notes),
+        "Reduced" if table.printed else "Other settings than usual": by_rows(cells, deviations),
+        "The images" if own_images else "Not the published data": by_rows(cells, notes),
         "Of the data": by_rows(cells, of_the_data),
         "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
     }
@@ -153,12 +146,7 @@ def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict
 
 
 def _seeds(cell: Cell, link: str) -> str:
-    """The seeds of a cell's runs, each with a link to its record; of many from where to where."""
-    finished = set(cell.statuses) <= {"finished"}
-    if finished and not link and len(cell.seeds) > _MOST_SEEDS:
-        first, last = cell.seeds[0], cell.seeds[-1]
-        if cell.seeds == tuple(range(first, last + 1)):
-            return f"{first} to {last}"
+    """The seeds of a cell's runs, each with a link to its record if a page has it."""
     seeds = []
     for run in cell.runs:
         text = f"{run.job.settings.seed}"
@@ -174,11 +162,8 @@ def table_in_full(
     """Write a table with records at ``link``; on a ``page`` with heading and commands to run it."""
     shown = [cell for cell in cells if cell.runs] or list(cells)
     lines = table_rows(table, shown, link)
-    wide = []
     if table.columns.measures:
         lines = _one_line_a_row(table, shown, lines)
-    elif is_own(table) and len({cell.column for cell in shown}) > 1:
-        wide = rows_and_columns(table, shown)
     # for who has just made runs, not for who reads the project's pages
     warning = "" if page and not is_own(table) else words.in_markdown(learned_nothing(shown))
     return fill(
@@ -187,29 +172,12 @@ def table_in_full(
         page=page,
         legend=is_own(table) and not page,
         missing=sum(cell.expected - len(cell.runs) for cell in shown) if is_own(table) else 0,
-        wide=to_markdown(wide) if wide else "",
         grid=to_markdown(lines),
         cells=cells,
         shown=shown,
         remarks=remarks(table, shown),
         warning=warning,
     )
-
-
-def rows_and_columns(table: Table, cells: Sequence[Cell]) -> list[dict[str, str]]:
-    """Make a line for each row, and for each lead of it, with a value for each column."""
-    baseline, leads = leads_over_baseline(table, cells)
-    title, column_title = row_title(table), table.columns.parameter.replace("_", " ")
-    lines: dict[str, dict[str, str]] = {}
-    for cell in cells:
-        column = words.in_markdown(f"{column_title} {cell.column}")
-        row = words.in_markdown(cell.row)
-        lines.setdefault(row, {title: row})[column] = words.measured(cell)
-        lead = leads.get((cell.row, cell.column))
-        if lead:
-            row = f"{row}, lead over {words.in_markdown(baseline)}"
-            lines.setdefault(row, {title: row})[column] = words.lead(lead)
-    return list(lines.values())
 
 
 def learned_nothing(cells: Sequence[Cell]) -> str:
@@ -319,11 +287,9 @@ def _claim_line(claim: Claim, page: Page) -> dict[str, str]:
 
 def _runs(claim: Claim, comparison: Comparison, page: Page) -> str:
     """On what runs a comparison rests, with a link to their table."""
-    setting = words.setting(claim.setting(comparison), brief=True)
-    reason = claim.no_evidence(comparison)
+    setting = words.setting(claim.not_the_papers(comparison))
     seeds = words.seeds(comparison.lead.seeds)
-    told = f"{setting}; {reason}" if reason else setting
-    return f"[{told}]({page(comparison.ahead.table)}), {seeds}"
+    return f"[{setting}]({page(comparison.ahead.table)}), {seeds}"
 
 
 # ---- templates

@@ -6,14 +6,15 @@ What records and settings hold is input: it may be anybody's text. Where it ente
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from fednb.leads import MIN_SEEDS
 from fednb.results import in_words, one_by_one
+from fednb.settings import Deviation
 from fednb_lab.cells import Cell
-from fednb_lab.claims import Claim, ClaimSetting, count_words
-from fednb_lab.deviations import AnyDeviation, Deviation, called, called_with_value, value_called
+from fednb_lab.claims import Claim, count_words
+from fednb_lab.deviations import called_with_value, value_called
 from fednb_lab.leads import Comparison, Word
 from fednb_lab.measures import Measure
 from fednb_lab.printed import reported_table
@@ -85,18 +86,6 @@ def counted(claims: Iterable[Claim]) -> str:
     return ", ".join(parts)
 
 
-def main_claims(claims: Mapping[str, Sequence[Claim]]) -> str:
-    """List the main claims of each paper with their words, a line each."""
-    every = [claim for of_paper in claims.values() for claim in of_paper]
-    lines = [f"{len(every)} claims: {counted(every)}"]
-    for paper, of_paper in claims.items():
-        lines.append(f"{paper}:")
-        for claim in of_paper:
-            if claim.entry.main:
-                lines.append(f"- {claim.entry.claim}: {claim.word}")
-    return "\n".join(lines)
-
-
 def ours(claim: Claim) -> str:
     """Give our lead in the claim's own setting: an interval, or below three seeds the values."""
     found = claim.in_its_setting
@@ -119,16 +108,10 @@ def why(claim: Claim) -> str:
     return " ".join(parts)
 
 
-def setting(of: ClaimSetting, *, brief: bool = False) -> str:
-    """Tell what is not the paper's about data and settings; in ``brief`` the two main things."""
-    if of.is_the_papers:
-        return "the paper's setting"
-    parts = [of.dataset] if of.dataset else []
-    if of.other_images:
-        parts.append("other images")
-    parts += [deviation(one, row, brief=brief) for one, row in of.deviations]
-    each_once = list(dict.fromkeys(parts))
-    return ", ".join(each_once[:2] if brief else each_once)
+def setting(differences: Sequence[str | Deviation]) -> str:
+    """Tell the two main things that are not the paper's about data and settings."""
+    told = [one if isinstance(one, str) else _so_here(one) for one in differences]
+    return ", ".join(list(dict.fromkeys(told))[:2]) or "the paper's setting"
 
 
 def printed_where(table: str | None) -> str:
@@ -234,38 +217,20 @@ def printed_with_std(cell: Cell) -> str:
 # ---- settings
 
 
-def deviation(of: AnyDeviation, row: str = "", *, brief: bool = False) -> str:
-    """Tell a deviation: ``20 rounds instead of 100 (ROW)``; in ``brief`` only ``20 rounds``."""
-    here, paper = _values(of)
-    if of.name in _COUNTS:
-        text = _COUNTS[of.name].format(here)
-        if here == "1":
-            text = re.sub(r"s\b", "", text, count=1)
-    elif isinstance(of, Deviation):
-        text = called_with_value(of.name, of.value)
-    elif of.value is None:
-        text = f"{called(of.name)} {here}"
-    else:
-        text = called_with_value(of.name, here)
-    if not brief and not isinstance(of.value, bool):
-        text = f"{text} instead of {value_called(of.name, paper)}"
-    return f"{text} ({row})" if row and not brief else text
+def deviation(of: Deviation) -> str:
+    """Tell a deviation: ``20 rounds instead of 100``, or ``without the balance rule``."""
+    here = _so_here(of)
+    if isinstance(of.value, bool):
+        return here
+    return f"{here} instead of {value_called(of.name, of.paper)}"
 
 
-def recorded_deviation(of: AnyDeviation) -> str:
-    """Tell it in the words of records: ``num_rounds 20 instead of 100``."""
-    here, paper = _values(of)
-    return f"{of.name} {here} instead of {paper}"
-
-
-def _values(of: AnyDeviation) -> tuple[str, str]:
-    """What is so here, and what it is in the paper."""
-    if isinstance(of, Deviation):
-        return str(of.value), str(of.paper)
-    if of.tried == 0:
-        return str(of.value), f"one of {', '.join(map(str, of.grid))}"
-    here = f"{of.value} alone" if of.tried == 1 else f"chosen from {of.tried}"
-    return here, f"{len(of.grid)} values"
+def _so_here(of: Deviation) -> str:
+    """Tell what is so in our runs: ``20 rounds``."""
+    if of.name not in _COUNTS:
+        return called_with_value(of.name, of.value)
+    text = _COUNTS[of.name].format(of.value)
+    return re.sub(r"s\b", "", text, count=1) if str(of.value) == "1" else text
 
 
 def choice(cell: Cell) -> str:
@@ -273,6 +238,4 @@ def choice(cell: Cell) -> str:
     chosen = cell.choice
     if chosen is None:
         return ""
-    best = called_with_value(chosen.name, chosen.value)
-    text = f"{best}, the best of {chosen.tried} values"
-    return f"{text} (of {chosen.planned})" if chosen.planned > chosen.tried else text
+    return f"{called_with_value(chosen.name, chosen.value)}, the best of {chosen.tried} values"

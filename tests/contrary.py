@@ -4,67 +4,49 @@
 """
 
 import re
-from typing import NamedTuple
 
 import jinja2
 from jinja2 import nodes
 
-from fednb.leads import Lead
-from fednb_lab.cells import Cell
 from fednb_lab.claims import claims_file
 from fednb_lab.leads import compare_at, compare_cells
-
-
-class Contrary(NamedTuple):
-    """A comparison in which a finding's direction is turned round."""
-
-    ahead: str  # by the finding
-    behind: str
-    cell: Cell  # of the first, and where that is behind
-    lead: Lead
-    same_data: bool  # as where the finding says so
 
 
 def contrary(finding, cells):
     """The comparisons that contradict a finding, and are of none of the tables that it names.
 
-    ``cells`` are those of all tables, by name. Compared are rows of the same names, in the same
-    measure; the same runs in another table are no other comparison.
+    ``cells`` are those of all tables, by name. Compared are rows of the same names, on the same
+    data, in the same measure; the same runs in another table are no other comparison.
     """
     named = {path for table in finding.evidence for path in _paths(cells.get(table, ()))}
     found = {}
-    for (first, second, measure, dataset), (ahead, behind) in _directions(finding, cells).items():
+    for first, second in _directions(finding, cells):
         for others in cells.values():
-            rows = {
-                (_name(cell), cell.column): cell for cell in others if cell.measure.name == measure
-            }
-            for (name, column), cell in rows.items():
-                other = rows.get((second, column))
-                if name != first or other is None:
+            rows = {(*_asked(cell), cell.column): cell for cell in others}
+            for (*asked, column), cell in rows.items():
+                other = rows.get((*second, column))
+                if tuple(asked) != first or other is None:
                     continue
+                comparison = compare_cells(cell, other)
                 paths = _paths([cell, other])
-                lead = compare_cells(cell, other).lead
-                clear = lead.judged and not lead.diverged and not lead.holds_zero
-                if clear and lead.mean < 0 and not paths <= named:
-                    same_data = _dataset(cell) == dataset
-                    one = Contrary(ahead, behind, cell, lead, same_data)
-                    found.setdefault((same_data, frozenset(paths)), one)
+                lead = comparison.lead
+                is_clear = lead.judged and not lead.diverged and not lead.holds_zero
+                if is_clear and lead.mean < 0 and not paths <= named:
+                    found.setdefault(frozenset(paths), comparison)
     return list(found.values())
 
 
 def _directions(finding, cells):
-    """The rows of which a finding says who is ahead, by what other tables may have of them."""
+    """Of the rows that a finding compares the one that is ahead, and the other one."""
     rows = list(_surely(f"{finding.says} {finding.fact} {{{{ {finding.holds or 0} }}}}"))
     rows += [(line.table, line.ahead, line.behind, line.column) for line in finding.forest]
     directions = {}
     for table, *place in rows:
         found = compare_at(cells[table], *place)
         if found.lead.judged and not found.lead.holds_zero:
-            pair = (found.ahead, found.behind)
-            first, second = pair if found.lead.mean > 0 else pair[::-1]
-            key = (_name(first), _name(second), first.measure.name, _dataset(first))
-            directions[key] = (first.row, second.row)
-    return directions
+            pair = (_asked(found.ahead), _asked(found.behind))
+            directions[pair if found.lead.mean > 0 else pair[::-1]] = None
+    return list(directions)
 
 
 def _surely(template):
@@ -74,14 +56,11 @@ def _surely(template):
             yield [argument.as_const() for argument in call.args]
 
 
-def _name(cell):
-    """What a row is called, without what tables add to it: a source, or that it is a default."""
+def _asked(cell):
+    """What another table may have, too: the row without what tables add to it, measure, data."""
     told = re.fullmatch(r"(?:mu=0|none|no contrast) \((FedAvg)\)|(.*) \(Ours\)", cell.row)
-    return (told[1] or told[2]) if told else cell.row
-
-
-def _dataset(cell):
-    return cell.job.settings.dataset
+    row = (told[1] or told[2]) if told else cell.row
+    return row, cell.measure.name, cell.job.settings.dataset
 
 
 def _paths(cells):
@@ -93,8 +72,6 @@ if __name__ == "__main__":
 
     project = recorded_project().cells
     for one in claims_file().findings.values():
-        for told in sorted(contrary(one, project), key=lambda found: not found.same_data):
-            data = "same data" if told.same_data else "other data"
-            place = f"{told.cell.table}, {told.cell.column}"
-            lead = f"{told.lead.mean:+.1f} ± {told.lead.half_width:.1f}, n = {told.lead.seeds}"
-            print(f"{one.name}: {told.ahead} ahead of {told.behind} | {data} | {place}: {lead}")
+        for told in contrary(one, project):
+            rows = f"{told.ahead.table}, {told.ahead.column}: {told.ahead.row}, {told.behind.row}"
+            print(f"{one.name} | {rows}, {told.lead.mean:+.1f} ± {told.lead.half_width:.1f}")

@@ -49,7 +49,7 @@ def test_run_shows_settings_rounds_and_result(
     assert all(text in out for text in shown), out
     assert out.count(f"goes to {path.parent}") == 1
     assert bool(err) == bool(progress) != ("round 1/2" in out and "round 2/2" in out)
-    assert not list(path.parent.parent.glob("checkpoints/*"))  # no lock, either
+    assert not list(path.parent.parent.glob("checkpoints/*.pt"))
     if not progress:
         assert main(["run", "90_tiny.ipynb", "method=Broken"]) == 1
         err = capfd.readouterr().err

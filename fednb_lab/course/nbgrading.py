@@ -33,6 +33,11 @@ def notebook_path(step: str, assignment: str, student: str = "") -> Path:
     return FOLDER.absolute() / step / student / assignment / f"{assignment}.ipynb"
 
 
+def page_path(assignment: str, student: str) -> Path:
+    """Return where a student's page of feedback is."""
+    return notebook_path("feedback", assignment, student).with_suffix(".html")
+
+
 def api() -> NbGraderAPI:
     """Return nbgrader in the course folder, as the ``nbgrader_config.py`` there says."""
     folder = FOLDER.absolute()
@@ -70,20 +75,6 @@ def nbgrader_step(step: str, *arguments: str) -> None:
         raise CourseError(errors[-1][:200].removeprefix("RuntimeError: "))
 
 
-def listed_students() -> dict[str, tuple[str, str]]:
-    """Return names and numbers of whom ``nbgrader db student import`` has read, by student.
-
-    The gradebook also has all who were graded, but without a name.
-    """
-    found = {}
-    with api().gradebook as gradebook:
-        for one in gradebook.students:
-            name = f"{one.first_name or ''} {one.last_name or ''}".strip()
-            if name:
-                found[one.id] = (name, one.lms_user_id or one.id)
-    return found
-
-
 class Grades(NamedTuple):
     """What the gradebook has of a student."""
 
@@ -91,7 +82,6 @@ class Grades(NamedTuple):
     max_score: float
     points: dict[str, float | None]  # by grade id; None has neither a machine's nor a person's
     waiting: list[str]  # grade ids of what a person has to look at, perhaps once more
-    comments: dict[str, str]  # of a person, by grade id
 
 
 def grades(assignment: str) -> dict[str, Grades]:
@@ -105,9 +95,6 @@ def grades(assignment: str) -> dict[str, Grades]:
                 has_none = grade.auto_score is None and grade.manual_score is None
                 points[grade.name] = None if has_none else grade.score
             waiting = [grade.name for grade in notebook.grades if grade.needs_manual_grade]
-            comments = {
-                one.name: one.manual_comment for one in notebook.comments if one.manual_comment
-            }
-            found = Grades(submission.score, submission.max_score, points, waiting, comments)
+            found = Grades(submission.score, submission.max_score, points, waiting)
             by_student[submission.student_id] = found
     return by_student

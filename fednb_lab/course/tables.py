@@ -14,11 +14,10 @@ from fednb.errors import CourseError
 from fednb.records import write_atomically
 from fednb_lab.course import nbgrading
 from fednb_lab.course.handout import EXERCISE
-from fednb_lab.course.nbgrading import FOLDER, Grades, nbgrader_step, notebook_path
+from fednb_lab.course.nbgrading import FOLDER, Grades, nbgrader_step, page_path
 from fednb_lab.course.notebooks import (
     NO_ANSWER,
     NOT_DONE,
-    NOTHING,
     counted,
     grade_id,
     is_check,
@@ -29,12 +28,12 @@ from fednb_lab.course.notebooks import (
 from fednb_lab.course.solutions import without_solution
 from fednb_lab.words import in_csv
 
-WAITS = "waits for a person"
-TOP = re.compile(r'(?s)<h4>.*?<div id="toc">.*?</div>')  # of nbgrader's page
+# What nbgrader's page calls a "Test cell" or a "Written response" in its list of links.
+LINK = re.compile(r'(<a href="#(?:comment-)?([\w-]+)">)(?:Test cell|Written response)')
 
 
 def write_tables(assignment: str, released: NotebookNode, notes: dict[str, Any]) -> Path:
-    """Write all tables and pages, and return the path of the scores.
+    """Write all tables, and the pages that are missing, and return the path of the scores.
 
     The tables are ``ASSIGNMENT.csv``; ``ASSIGNMENT-points.csv`` for a learning-management system;
     ``ASSIGNMENT-exercises.csv``, how the class did in each exercise; and
@@ -48,42 +47,33 @@ def write_tables(assignment: str, released: NotebookNode, notes: dict[str, Any])
     points = []
     for student, own in graded.items():
         note = notes[student]
-        said = all_remarks(note)
+        said = "; ".join(all_remarks(note))
         of_student = {"student": student, "score": own.score, "max_score": own.max_score}
         by_hand = {"to_grade_by_hand": bool(own.waiting)}
-        rows.append(of_student | by_hand | own.points | {"remarks": "; ".join(said)})
-        if own.waiting:
-            said.append("answers are still to be graded by hand")
+        rows.append(of_student | by_hand | own.points | {"remarks": said})
+        said = "; ".join(all_remarks(note, own))
         of_system = {"name": note["name"], "id": note["id"], "points": own.score}
-        points.append(of_system | {"remark": "; ".join(said)})
-    listed = nbgrading.listed_students()
-    missing = sorted(set(listed) - set(graded))
-    if missing:
-        print(f"Missing: {', '.join(missing)}", flush=True)
-    others = sorted(set(graded) - set(listed))
-    if listed and others:
-        print(f"Not in your list of students: {', '.join(others)}", flush=True)
-    for student in missing:
-        name, number = listed[student]
-        rows.append({"student": student, "remarks": "missing"})
-        points.append({"name": name, "id": number, "remark": "missing"})
+        points.append(of_system | {"remark": said})
     path = FOLDER.absolute() / f"{assignment}.csv"
-    separator = nbgrading.settings().get("separator", ",")  # a course may have older settings
-    _write(pd.DataFrame(rows), path, separator)
+    _write(pd.DataFrame(rows), path)
     _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
     exercises = by_exercise(released, graded, notes)
-    _write(exercises, FOLDER / f"{assignment}-exercises.csv", separator)
-    _write_pages(assignment, released, graded, notes)
-    print(average(exercises), flush=True)
+    _write(exercises, FOLDER / f"{assignment}-exercises.csv")
+    _write_pages(assignment, graded, notes)
+    num_notebooks = counted(int((exercises["graded"] + exercises["waiting"]).max()), "notebook")
+    mean = f"{exercises['mean'].sum():.1f} of {exercises['points'].sum():g} points"
+    print(f"Over {num_notebooks} on average {mean}, without answers that wait for a person")
     return path
 
 
-def all_remarks(note: dict[str, Any]) -> list[str]:
-    """Return what there is to say of a student's work as a whole, and of its exercises."""
-    if NOTHING in note["remarks"]:
-        return list(note["remarks"])
-    errors = [f"{title_of(name)}: {error}" for name, error in note["errors"].items()]
-    return [*errors, *note["remarks"]]  # what has cost points comes first
+def all_remarks(note: dict[str, Any], own: Grades | None = None) -> list[str]:
+    """Return what there is to say of a student's exercises, and of the work as a whole.
+
+    Also what waits for a person, if the gradebook's of this student are given.
+    """
+    said = [f"{title_of(name)}: {error}" for name, error in note["errors"].items()]
+    said += note["remarks"]  # what has cost points comes first
+    return [*said, "answers are still to be graded by hand"] if own and own.waiting else said
 
 
 def by_exercise(
@@ -94,80 +84,63 @@ def by_exercise(
     Who handed in no notebook is left out. While somebody's waits for a person there is no mean, as
     those who gave no answer have points already, namely none.
     """
-    executed = [own for one, own in graded.items() if notes[one].get("executed", True)]
+    executed = [student for student in graded if notes[student]["executed"]]
     lines = []
     for cell in released.cells:
-        marks = marks_of(cell)
-        if not marks.get("grade"):
-            continue
         name = grade_id(cell)
-        having = [own for own in executed if name in own.points]  # a new check is not there
+        most = marks_of(cell).get("points")
+        if most is None:
+            continue
+        having = [graded[student] for student in executed if name in graded[student].points]
         done = [own.points[name] for own in having if name not in own.waiting]
-        waiting = len(having) - len(done)
         points = pd.Series(done, dtype=float)
-        errors = [note["errors"][name] for note in notes.values() if name in note["errors"]]
-        num_untried = errors.count(NOT_DONE) + errors.count(NO_ANSWER)
+        errors = [notes[student]["errors"].get(name) for student in executed]
+        told = pd.Series(errors, dtype=str).dropna()
         lines.append(
             {
                 "exercise": title_of(name),
-                "points": marks["points"],
-                "mean": None if waiting else round(points.mean(), 2),
-                "tried": len(having) - num_untried,
-                "graded": len(points),
-                "waiting": waiting,
-                "in full": int((points == marks["points"]).sum()),
+                "points": most,
+                "mean": round(points.mean(), 2) if len(done) == len(having) else None,
+                "tried": len(having) - int(told.isin([NOT_DONE, NO_ANSWER]).sum()),
+                "graded": len(done),
+                "waiting": len(having) - len(done),
+                "in full": int((points == most).sum()),
                 "without points": int((points == 0).sum()),
-                "most often": max(errors, key=errors.count) if errors else "",
+                "most often": told.mode().get(0, ""),
             }
         )
     return pd.DataFrame(lines)
 
 
-def average(exercises: pd.DataFrame) -> str:
-    """Tell the points on average, of what nobody waits for, and how many more there are."""
-    notebooks = counted((exercises["graded"] + exercises["waiting"]).max(), "notebook")
-    is_waiting = exercises["waiting"] > 0
-    done = exercises[~is_waiting]
-    mean = f"{done['mean'].sum():.1f} of {done['points'].sum():g} points"
-    told = f"Over {notebooks} on average {mean}"
-    more = exercises["points"][is_waiting].sum()
-    return f"{told}; {more:g} more points wait for a person" if more else told
-
-
-def _write(table: pd.DataFrame, path: Path, separator: str = ",") -> None:
+def _write(table: pd.DataFrame, path: Path) -> None:
     """Write a table that Excel opens with its umlauts, and in which it finds no formula."""
     safe = table.map(lambda value: in_csv(value) if isinstance(value, str) else value)
-    text = safe.to_csv(index=False, sep=separator, decimal="," if separator == ";" else ".")
-    write_atomically(path, text.encode("utf-8-sig"))
+    write_atomically(path, safe.to_csv(index=False).encode("utf-8-sig"))
 
 
-def _write_pages(
-    assignment: str, released: NotebookNode, graded: dict[str, Grades], notes: dict[str, Any]
-) -> None:
-    """Write pages of feedback, and zip them in folders as Moodle takes them back.
-
-    Only those whose grades or comments have changed are made anew.
-    """
-    pages = {one: notebook_path("feedback", assignment, one).with_suffix(".html") for one in graded}
-    tops = {one: _top(assignment, released, own, notes[one]) for one, own in graded.items()}
-    old = {one: page.read_text("utf-8") for one, page in pages.items() if page.exists()}
-    changed = [one for one in graded if tops[one] not in old.get(one, "")]
-    if changed:
-        pages_of = counted(len(changed), "page")
-        print(f"Making {pages_of}, which takes a second or two for each", flush=True)
-    for student in changed:
-        try:
-            nbgrader_step("generate_feedback", assignment, student)
-            _put_on_top(pages[student], tops[student], graded[student])
-        except CourseError as error:
-            print(f"{student}: the page cannot be made ({error})", flush=True)
+def _write_pages(assignment: str, graded: dict[str, Grades], notes: dict[str, Any]) -> None:
+    """Write the pages that are missing, and zip all in folders as Moodle takes them back."""
     path = FOLDER / f"{assignment}-feedback.zip"
     unfinished = path.with_suffix(".part")
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-        for student, page in pages.items():
-            if page.exists():
+        for student, own in graded.items():
+            page = page_path(assignment, student)
+            try:
+                if not page.exists():
+                    nbgrader_step("generate_feedback", assignment, student)
+                    _put_on_top(page, notes[student], own)
                 archive.write(page, f"{notes[student]['given']}/{page.name}")
+            except CourseError as error:
+                print(f"{student}: the page cannot be made ({error})", flush=True)
     unfinished.replace(path)
+
+
+def _put_on_top(path: Path, note: dict[str, Any], own: Grades) -> None:
+    """Give nbgrader's page the student's name and all remarks, and exercises their names."""
+    page = LINK.sub(lambda link: link[1] + title_of(link[2]), path.read_text(encoding="utf-8"))
+    said = "".join(f"<p>{html.escape(told)}.</p>" for told in all_remarks(note, own))
+    page = page.replace("<h4>", f"<h4>{html.escape(note['name'])}: ", 1)
+    write_atomically(path, page.replace('<div id="toc">', f'<div id="toc">{said}', 1))
 
 
 class Excerpt(NbGraderPreprocessor):
@@ -187,40 +160,3 @@ class Excerpt(NbGraderPreprocessor):
             for error in cell.outputs:
                 error.traceback = [f"{error.ename}: {error.evalue}"]
         return nb, resources
-
-
-def _top(assignment: str, released: NotebookNode, own: Grades, note: dict[str, Any]) -> str:
-    """Return what stands on top of a page: name, points, and a line for each exercise."""
-    lines = []
-    for cell in released.cells:
-        name = grade_id(cell)
-        comment = " ".join(own.comments.get(name, "").split())
-        is_graded = bool(marks_of(cell).get("grade"))
-        if not is_graded and not comment:
-            continue
-        points = own.points.get(name)
-        said = [WAITS if name in own.waiting else "", note["errors"].get(name, ""), comment]
-        values = [
-            "" if points is None else f"{points:g}",
-            f"{marks_of(cell)['points']:g}" if is_graded else "",
-            html.escape("; ".join(filter(None, said))),
-        ]
-        place = name if is_graded else f"comment-{name}"
-        link = f'<a href="#{place}">{title_of(name)}</a>'
-        lines.append("".join(f"<td>{value}</td>" for value in [link, *values]))
-    so_far = " so far" if own.waiting else ""
-    title = f"{note['name']}: {own.score:g} of {own.max_score:g} points in {assignment}{so_far}"
-    head = "".join(f"<th>{word}</th>" for word in ("exercise", "points", "of", "remark"))
-    rows = "".join(f"<tr>{line}</tr>" for line in [head, *lines])
-    remarks = "".join(f"<p>{html.escape(said)}.</p>" for said in note["remarks"])
-    table = f'<table class="table">{rows}</table>'
-    return f'<h4>{html.escape(title)}</h4><div id="toc">{remarks}{table}</div>'
-
-
-def _put_on_top(page: Path, top: str, own: Grades) -> None:
-    """Put that in place of nbgrader's list, in which each exercise is a "Test cell"."""
-    text = TOP.sub(lambda _: top, page.read_text(encoding="utf-8"), count=1)
-    for name in own.waiting:
-        panel = rf'(?s)(<a name="{name}"></a>.{{,400}}?)Score: 0\.0 / ([\d.]+)'
-        text = re.sub(panel, rf"\1\2 points: {WAITS}", text, count=1)
-    write_atomically(page, text)

@@ -101,7 +101,7 @@ def collect(
     by_student = {}
     taken = {student.casefold() for student in known.values()}
     for number, (owner, own) in enumerate(by_owner.items()):
-        if not any(map(_begins_a_submission, own)):
+        if not any(one.is_named or _is_folder(one.path) or _holds_work(one.path) for one in own):
             print("Nobody's, and left out:", *(plain(one.path.name) for one in own), flush=True)
             continue
         wanted = f"{own[0].name}_{owner}" if own[0].is_named else own[0].given
@@ -154,11 +154,6 @@ def is_litter(*names: str) -> bool:
 def is_notebook(path: Path) -> bool:
     """Tell whether a file is called a notebook, also as a browser saves it: anna.ipynb.txt."""
     return ".ipynb" in (suffix.lower() for suffix in path.suffixes)
-
-
-def _begins_a_submission(entry: Entry) -> bool:
-    """Tell whether an entry makes a row: a readme.txt alone is no student."""
-    return entry.is_named or _is_folder(entry.path) or _holds_work(entry.path)
 
 
 def _student(given: str, taken: set[str]) -> str:

@@ -1,6 +1,6 @@
 """Grading what was handed in: merged into the hand-out, executed in the sandbox, by nbgrader.
 
-`Handout` and `grade` are the way through; tables and pages are written by `tables`.
+`Handout` and `grade` are the way through; tables and pages are written by `nbgrading`.
 """
 
 import hashlib
@@ -20,7 +20,14 @@ from fednb.errors import CourseError
 from fednb.records import write_atomically
 from fednb_lab.course import nbgrading, sandbox
 from fednb_lab.course.collect import Submission, collect
-from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path, page_path
+from fednb_lab.course.nbgrading import (
+    FOLDER,
+    all_remarks,
+    nbgrader_step,
+    notebook_path,
+    page_path,
+    write_tables,
+)
 from fednb_lab.course.notebooks import (
     LATE,
     NOT_COUNTED,
@@ -37,7 +44,6 @@ from fednb_lab.course.notebooks import (
     remark,
     title_of,
 )
-from fednb_lab.course.tables import all_remarks, write_tables
 
 
 class Handout(NamedTuple):
@@ -150,7 +156,7 @@ def _read_notes(handout: Handout) -> dict[str, Any]:
     """Return what is known of those who were graded, and are in the gradebook still."""
     if not handout.notes_file.exists():
         return {}
-    graded = nbgrading.grades(handout.assignment)
+    graded = set(nbgrading.grades(handout.assignment)["student"])
     notes = json.loads(handout.notes_file.read_text(encoding="utf-8"))
     return {one: note for one, note in notes.items() if one in graded}
 

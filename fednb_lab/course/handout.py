@@ -16,6 +16,7 @@ from fednb.exercises import BUILT_ON
 from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, grades, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
+    EXERCISE,
     TEMPLATES,
     counted,
     grade_id,
@@ -27,9 +28,6 @@ from fednb_lab.course.notebooks import (
 from fednb_lab.course.wheel import students_wheel
 
 SOLUTIONS_APART = re.compile(r" The \[solutions\]\([^)]*\) stand apart\.")  # not for students
-EXERCISE = re.compile(
-    r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, (\d+( \+ \d+)*) points?[^)]*\)\."
-)
 BEGUN = re.compile(r"(?m)^\*\*(Exercise \d+)\*\* \([^\n]{0,40}")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
@@ -248,7 +246,7 @@ def _require_same_cells(nb: NotebookNode, before: NotebookNode, assignment: str)
     It would notice, but only when the hand-out before is gone.
     """
     changed = {grade_id(cell) for cell in nb.cells} ^ {grade_id(cell) for cell in before.cells}
-    if changed and grades(assignment):
+    if changed and len(grades(assignment)):
         names = ", ".join(sorted(map(title_of, changed)))
         raise CourseError(
             f"Submissions of {assignment} were graded already, so no cell can come or go ({names}): "

@@ -22,6 +22,9 @@ STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out ask
 ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
+EXERCISE = re.compile(
+    r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, (\d+( \+ \d+)*) points?[^)]*\)\."
+)
 EXERCISE_ID = re.compile(r"exercise-(\d+)(?:-(check|answer))?(?:-(\d+))?")  # of a cell
 ATTACHMENT = re.compile(r"attachment:([^)\s\"'>]+)")  # a picture that was pasted into a text
 NOT_DONE = "not done yet"  # of a check whose solution is the stub

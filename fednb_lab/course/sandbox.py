@@ -276,9 +276,6 @@ def _client(nb: NotebookNode) -> NotebookClient:
         raise_on_iopub_timeout=True,
         interrupt_on_timeout=True,
         shutdown_kernel="immediate",
-        record_timing=False,
-        store_widget_state=False,
-        extra_arguments=["--Application.log_level=50"],
     )
 
 

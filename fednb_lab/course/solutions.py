@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import ROOT, papers
 from fednb.errors import CourseError
@@ -30,11 +30,6 @@ _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HID
 FILE_LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
 _VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
 
-TITLE = """\
-# Solutions: {title}
-
-The exercises of [{file}]({link}), solved, with the tests that it does not show. Try them there first: the checks say what is
-wrong. The next cell executes what the exercises build on, so that this notebook runs by itself."""
 NO_EXERCISE = (
     'there is no exercise, which is a text cell with "**Exercise 1** (easy, 10 minutes, 2 points)."'
 )
@@ -199,7 +194,8 @@ def in_two(
 
     The cells that only the solutions had ``before`` stay behind those that they stood behind.
     """
-    own = _only_here(before) if before else {"": _first_cells(nb, notebook, place)}
+    ready = new_code_cell(READY.format(notebook.stem), metadata={"tags": [ONLY_HERE]})
+    own = _only_here(before) if before else {"": [ready]}
     cells = own.pop("", [])
     is_inside = False
     for cell in nb.cells:
@@ -225,17 +221,6 @@ def _only_here(solutions: NotebookNode) -> dict[str, list[NotebookNode]]:
         else:
             above = cell.id
     return cells
-
-
-def _first_cells(nb: NotebookNode, notebook: Path, place: Path) -> list[NotebookNode]:
-    title = nb.cells[0].source.partition("\n")[0].removeprefix("# ")
-    link = Path(os.path.relpath(notebook, place.parent)).as_posix()
-    text = TITLE.format(title=title, file=notebook.name, link=link)
-    tags = {"tags": [ONLY_HERE]}
-    return [
-        new_markdown_cell(text, id="solutions-title", metadata=tags),
-        new_code_cell(READY.format(notebook.stem), id="solutions-ready", metadata=tags),
-    ]
 
 
 def _of_exercises(text: str, is_inside: bool) -> tuple[str, bool]:

@@ -26,7 +26,6 @@ from fednb_lab.course import (
     nbgrading,
     notebooks,
     sandbox,
-    tables,
 )
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -260,20 +259,16 @@ def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_pat
 
 
 def test_the_class_by_exercise_counts_who_handed_in_and_no_answer_that_waits_as_zero(short):
-    def graded(check, answer=None):
-        points = {"exercise-1-check": check, "exercise-3-answer": answer}
-        points |= {"exercise-2-check": 0.0, "exercise-3-check": 0.0}
-        return nbgrading.Grades(0, 10, points, ["exercise-3-answer"] * (answer is None))
-
-    released = handout.solved_assignment("short")
-    square = {"exercise-1-check": "this is the square"}
-    errors = {"a": {}, "b": square, "c": square, "none": {}, "old": {}}
-    errors["stub"] = {"exercise-1-check": notebooks.NOT_DONE}
+    check, answer = "exercise-1-check", "exercise-3-answer"
+    square = {check: "this is the square"}
+    errors = {"a": {}, "b": square, "c": square, "none": {}, "stub": {check: notebooks.NOT_DONE}}
     notes = {name: {"errors": errors[name], "executed": name != "none"} for name in errors}
-    of_all = {"a": graded(2.0), "b": graded(0.0, 4.0), "c": graded(0.0, 0.0)}
-    of_all |= {"stub": graded(0.0, 0.0), "none": graded(0.0, 0.0)}
-    of_all["old"] = nbgrading.Grades(0, 0, {}, [])  # before the hand-out had these exercises
-    lines = tables.by_exercise(released, of_all, notes).set_index("exercise").to_dict("index")
+    points = {"a": (2, None), "b": (0, 4), "c": (0, 0), "stub": (0, 0), "none": (0, 0)}
+    rows = [(name, check, float(of_check), 2, False) for name, (of_check, _) in points.items()]
+    rows += [(name, answer, one or 0.0, 4, one is None) for name, (_, one) in points.items()]
+    graded = pd.DataFrame(rows, columns=["student", "name", "points", "most", "waits"])
+    found = nbgrading.by_exercise(handout.solved_assignment("short"), graded, notes)
+    lines = found.set_index("exercise").to_dict("index")
     line = lines["Exercise 1, check"]
     assert (line["mean"], line["graded"], line["waiting"], line["tried"]) == (0.5, 4, 0, 3)
     assert (line["in full"], line["without points"]) == (1, 3)

@@ -3,8 +3,8 @@
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
+from fednb_lab.course.nbgrading import Excerpt
 from fednb_lab.course.notebooks import ANSWER, STUB
-from fednb_lab.course.tables import Excerpt
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 

@@ -89,11 +89,12 @@ def collect(
     """
     if room.exists():
         shutil.rmtree(room)
+    assignment = released.metadata["fednb"]["assignment"]
     by_owner: dict[str, list[Entry]] = defaultdict(list)
-    for path in _given(handed_in, room):
+    for path in _given(handed_in, room, assignment):
         entry = entry_of(path)
         by_owner[entry.id].append(entry)
-        if entry.given.startswith(released.metadata["fednb"]["assignment"]):
+        if entry.given.startswith(assignment):
             raise CourseError(
                 f"{path} does not say whose it is: rename it, for example to anna.ipynb, or put it "
                 "into a folder of the student's name."
@@ -114,7 +115,7 @@ def collect(
     return by_student
 
 
-def _given(handed_in: Path, room: Path) -> list[Path]:
+def _given(handed_in: Path, room: Path, assignment: str) -> list[Path]:
     """Return the files and folders that were handed in, in the one folder around them, if any."""
     folder = handed_in
     if handed_in.suffix.lower() == ".zip" and handed_in.is_file():
@@ -127,7 +128,9 @@ def _given(handed_in: Path, room: Path) -> list[Path]:
     paths = _listed(folder)
     if len(paths) == 1 and paths[0].is_dir() and not entry_of(paths[0]).is_named:
         inside = _listed(paths[0])
-        if sum(map(_holds_work, inside)) > 1 or any(entry_of(path).is_named for path in inside):
+        is_of_one = any(path.name.startswith(assignment) for path in inside)
+        are_named = any(entry_of(path).is_named for path in inside)
+        if are_named or (sum(map(_holds_work, inside)) > 1 and not is_of_one):
             return inside
     return paths
 

@@ -38,29 +38,16 @@ RUN_FIRST = "# Run this cell first: it executes the cells above on which the exe
 
 
 def split_cells(nb: NotebookNode) -> None:
-    """Give each heading, check and answer a cell of its own."""
-    cells: list[NotebookNode] = []
+    """Give each heading, solution, check and answer of an exercise a cell of its own."""
+    cells = []
     for cell in nb.cells:
-        pieces = _pieces(cell)
-        for number, piece in enumerate(pieces):
+        is_of_exercise = "END SOLUTION" in cell.source or EXERCISE.search(cell.source)
+        begins = CHECK_BEGINS if cell.cell_type == "code" else TEXT_BEGINS
+        pieces = re.split(rf"(?m)^(?={begins})", cell.source) if is_of_exercise else [cell.source]
+        for number, piece in enumerate(piece.strip() for piece in pieces if piece.strip()):
             name = cell.id if number == 0 else f"{cell.id}-{number}"
-            part = NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece})
-            if cell.cell_type == "code" and number < len(pieces) - 1:
-                part.outputs = []  # which part wrote what is unknown: all stand below the last
-                part.execution_count = None
-            cells.append(part)
+            cells.append(NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece}))
     nb.cells = cells
-
-
-def _pieces(cell: NotebookNode) -> list[str]:
-    is_code = cell.cell_type == "code"
-    begins = CHECK_BEGINS if is_code else TEXT_BEGINS
-    has_checks = is_code and re.search(rf"(?m)^{begins}", cell.source)
-    is_asked_for = "END SOLUTION" in cell.source or EXERCISE.search(cell.source)
-    if not has_checks and not is_asked_for:
-        return [cell.source]
-    pieces = re.split(rf"(?m)^(?={begins})", cell.source)
-    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:

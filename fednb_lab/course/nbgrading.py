@@ -67,7 +67,11 @@ def api() -> NbGraderAPI:
     if not (folder / CONFIG.name).exists():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(CONFIG, folder)
-    config = PyFileConfigLoader(CONFIG.name, str(folder)).load_config()
+    try:
+        config = PyFileConfigLoader(CONFIG.name, str(folder)).load_config()
+    except Exception as error:  # of an earlier version, or a teacher's slip
+        way_out = "mend it, or delete it to get the one of this version"
+        raise CourseError(f"{folder / CONFIG.name} fails ({error}): {way_out}.") from error
     config.CourseDirectory.root = str(folder)
     return NbGraderAPI(config=config)
 

@@ -124,7 +124,7 @@ def test_work_counts_before_an_untouched_hand_out_and_files_beside_it_go_along(t
     put(folder, "90_short.ipynb", content=stub)
     own = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [new_code_cell("x = 1")]}
     put(folder, "new/mine.ipynb", content=json.dumps(own))
-    put(folder, "new/src/helper.py", "../ben/hw.ipynb")
+    put(folder, "new/src/helper.py")
     with zipfile.ZipFile(folder / "old.zip", "w") as archive:
         archive.writestr("work/90_short.ipynb", stub)
     submission = found(tmp_path / "in", released)["anna"]
@@ -163,5 +163,6 @@ def test_a_folder_around_all_is_no_student_even_with_a_stray_file_in_it(stray, t
     names = ["anna/hw.ipynb", "ben/report.pdf", "eva.ipynb", stray]
     folder = put(tmp_path / "in", *(f"all/{name}" for name in names))
     assert set(found(folder, released)) == {"anna", "ben", "eva"}
-    folder = put(tmp_path / "one", "anna/src/helper.py", "anna/a.csv", "anna/hw/90_short.ipynb")
-    assert set(found(folder, released)) == {"anna"}
+    for names in (["hw/90_short.ipynb", "src/a.py"], ["90_short.ipynb", "90_short-Copy1.ipynb"]):
+        folder = put(tmp_path / names[0], *(f"anna/{name}" for name in names))
+        assert set(found(folder, released)) == {"anna"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from short import CELLS, SECRET, read, tags_of
 
 from fednb import ROOT, build, papers
@@ -68,15 +68,6 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     assert check.source == f"# Check. By hand.\n{CELLS['e2c']}" and not check.outputs
     assert by_name["exercise-3-answer"].source == CELLS["e3a"]
     assert nb.cells[-2].source == "## 2 · Summary\n\nDone."
-
-
-def test_a_check_split_in_two_has_its_outputs_once_below_the_last_part():
-    cell = new_code_cell("# Check. One.\nprint(1)\n\n# Check. Two.\nprint(2)")
-    cell.outputs = [new_output("stream", text="1\n2\n")]
-    nb = new_notebook(cells=[cell])
-    handout.split_cells(nb)
-    assert [bool(part.outputs) for part in nb.cells] == [False, True]
-    assert [part.execution_count for part in nb.cells] == [None, None]
 
 
 SHIFTS = """
@@ -166,21 +157,15 @@ def by_hand(*cells, **metadata):
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": list(cells)}
 
 
-def typed(kind, source, **more):
-    """A cell of it."""
-    code = {"outputs": [], "execution_count": None} if kind == "code" else {}
-    return {"cell_type": kind, "id": kind, "metadata": more, "source": source} | code
-
-
-EXERCISE = typed("markdown", "**Exercise 1** (easy, 5 minutes, 1 points). X.")
+EXERCISE = new_markdown_cell("**Exercise 1** (easy, 5 minutes, 1 points). X.")
 HAND_MADE = {
     "empty": {},
     "no-cells": by_hand(),
-    "tags": by_hand(typed("markdown", "x", tags=[1])),
+    "tags": by_hand(EXERCISE | {"metadata": {"tags": [1]}}),
     "list": by_hand(fednb=[1]),
     "null": by_hand(fednb=None),
     "half": by_hand(fednb={"assignment": "x"}),
-    "no-end": by_hand(EXERCISE, typed("code", "### BEGIN SOLUTION\nx = 1")),
+    "no-end": by_hand(EXERCISE, new_code_cell("### BEGIN SOLUTION\nx = 1")),
 }
 
 
@@ -218,29 +203,21 @@ def test_every_assert_of_every_exercise_has_words():
     assert not bare
 
 
-def test_what_cells_name_travels_with_a_hand_out_and_nothing_else(short):
+def test_what_cells_name_travels_with_a_hand_out_and_no_link_leads_elsewhere(short):
     nb = read(short)
-    for cell in nb.cells:
-        if cell.id == "imports":
-            cell.source += "\nfrom mine import x\nopen('cities.csv')\nopen('images/a.png')"
+    by_id = {cell.id: cell for cell in nb.cells}
+    by_id["imports"].source += "\nfrom mine import x\nopen('cities.csv')\nopen('images/a.png')"
+    links = "[m](mine.py), [00](00_foundations.ipynb#a), [b](#b), [p](https://a.example/p.md)"
+    by_id["h2"].source += links
+    by_id["seen"].outputs = [new_output("display_data", {"text/markdown": "[r](../R.md)"})]
     nbformat.write(nb, short)
     for name in ("mine.py", "cities.csv", "other.csv", "images/a.png", "solutions/s.csv"):
         (short.parent / name).parent.mkdir(exist_ok=True)
         (short.parent / name).write_text("x = 1")
-    files = handout.solved_assignment("short").metadata["fednb"]["files"]
-    assert files == ["cities.csv", "images/a.png", "mine.py", "STUDENTS.md"]
-
-
-def test_links_of_a_hand_out_lead_to_what_comes_with_it(short):
-    nb = read(short)
-    by_id = {cell.id: cell for cell in nb.cells}
-    links = "[m](mine.py), [00](00_foundations.ipynb#a), [b](#b), [p](https://a.example/p.md)"
-    by_id["h2"].source += links
-    by_id["seen"].outputs = [new_output("display_data", {"text/markdown": "[r](../R.md)"})]
-    by_id["imports"].source += "\nimport mine"
-    nbformat.write(nb, short)
-    short.with_name("mine.py").write_text("")
-    cells = {cell.id: cell for cell in handout.solved_assignment("short").cells}
+    nb = handout.solved_assignment("short")
+    files = ["cities.csv", "images/a.png", "mine.py", "STUDENTS.md"]
+    assert nb.metadata["fednb"]["files"] == files
+    cells = {cell.id: cell for cell in nb.cells}
     assert cells["h2"].source.endswith("[m](mine.py), 00, [b](#b), [p](https://a.example/p.md)")
     assert cells["seen"].outputs[0].data["text/markdown"] == "r"
 

@@ -78,6 +78,13 @@ def test_of_several_attempts_the_newest_counts(older_first, tmp_path, released):
     assert submission.remarks[0].startswith("2 notebooks: graded is ")
 
 
+def test_an_untouched_hand_out_is_no_newer_attempt(tmp_path, released):
+    folder = put(tmp_path / "in", "berg_9_1_a.ipynb", content=filled(released, "mine = 1"))
+    put(folder, "berg_9_2_a.ipynb", content=filled(released, "raise NotImplementedError()"))
+    (submission,) = found(folder, released).values()
+    assert submission.entry.attempt == 1
+
+
 def test_a_zip_of_all_or_of_one_is_unpacked_and_leaves_its_folder_nowhere(tmp_path, released):
     with zipfile.ZipFile(tmp_path / "one.zip", "w") as one:
         one.writestr("../../../evil.ipynb", "{}")

@@ -24,7 +24,6 @@ def course_release(args: argparse.Namespace) -> None:
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
-    print(*(f"warning: {told}\n" for told in handout.missing_tags(args.notebook)), sep="", end="")
     print("Students install the wheel in course/students: it holds no solutions")
     if is_new:
         print(f"The course folder is new: call `fednb course grade` here, too, in {Path.cwd()}")
@@ -41,24 +40,19 @@ def course_split(args: argparse.Namespace) -> None:
     print(f"Solutions are in {solutions.split(args.notebook)}")
 
 
-@command(
-    "course check",
-    argument("path", type=Path, metavar="FILE", help="that was handed out"),
-    argument("--exercise", type=count, metavar="N", help="only this one"),
-)
+@command("course check", argument("path", type=Path, metavar="FILE", help="that was handed out"))
 def course_check(args: argparse.Namespace) -> int:
     """For students: run the visible checks of a hand-out.
 
     fednb course check 01_moon.ipynb
-    fednb course check 01_moon.ipynb --exercise 2
     """
-    from fednb_lab.course.check import check, ready, told
+    from fednb_lab.course.check import check, told
 
-    problems, remarks = check(args.path, exercise=args.exercise)
+    problems, remarks = check(args.path)
     print(*told(problems), *(f"note: {remark}" for remark in remarks), sep="\n")
     is_wrong = any(problems.values())
-    if not is_wrong and not args.exercise:
-        print(ready(args.path, problems))
+    if not is_wrong:
+        print(f"Hand in {args.path}.")
     return int(is_wrong)
 
 
@@ -83,11 +77,6 @@ def course_grade(args: argparse.Namespace) -> None:
     """
     from fednb import papers
 
-    if args.path and Path(args.notebook).exists() and not args.path.exists():
-        raise CourseError(
-            f"{args.path} is not there. The notebook comes first: did you mean `fednb course grade "
-            f"{args.path} {args.notebook}`?"
-        )
     papers.path(args.notebook)
     message = f"{args.path} is not there: name a folder or a zip of submissions."
     check(args.path is None or args.path.exists(), message, CourseError)

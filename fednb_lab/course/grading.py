@@ -1,12 +1,11 @@
 """Grading what was handed in: merged into the hand-out, executed in the sandbox, by nbgrader.
 
-`Handout` and `grade` are the way through; tables and pages are written by `tables`.
+`Handout` and `grade` are the way through; tables and pages are written by `nbgrading`.
 """
 
 import hashlib
 import json
 import zlib
-from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
@@ -23,15 +22,18 @@ from fednb.errors import CourseError
 from fednb.records import write_atomically
 from fednb_lab.course import nbgrading, sandbox
 from fednb_lab.course.collect import Submission, collect
-from fednb_lab.course.inside import Limits
-from fednb_lab.course.merging import changed, merged
-from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
+from fednb_lab.course.nbgrading import (
+    FOLDER,
+    all_remarks,
+    nbgrader_step,
+    notebook_path,
+    page_path,
+    write_tables,
+)
 from fednb_lab.course.notebooks import (
     LATE,
-    NO_ANSWER,
     NOT_COUNTED,
-    NOT_DONE,
-    NOTHING,
+    changed,
     errors_by_cell,
     files_of,
     first_error,
@@ -39,14 +41,11 @@ from fednb_lab.course.notebooks import (
     handout_of,
     is_check,
     marks_of,
+    merged,
     read_notebook,
     remark,
     title_of,
 )
-from fednb_lab.course.tables import all_remarks, write_tables
-
-# What ends a student's own cell for good: any other error there costs nothing.
-ENDED = {LATE, "DeadKernelError", "NotExecuted"}
 
 
 class Handout(NamedTuple):
@@ -55,7 +54,7 @@ class Handout(NamedTuple):
     assignment: str
     released: NotebookNode  # with the hidden tests, and without solutions
     files: dict[str, Path]  # that lie beside it, by name
-    limits: Limits
+    limits: sandbox.Limits
     seed: str
     digest: str  # of all of it
     notes_file: Path  # of what is known of each submission
@@ -79,26 +78,11 @@ class Handout(NamedTuple):
                 cell.source = sources[grade_id(cell)]
         files = {name: path.parent / name for name in files_of(released)}
         own = nbgrading.settings()
-        limits = Limits(own.cell_seconds, own.seconds)
+        limits = sandbox.Limits(own.cell_seconds, own.seconds)
         decides = [limits, own.seed, [cell.source for cell in released.cells]]
         digest = _digest(decides, files)
         notes_file = FOLDER / f"{assignment}.json"
         return cls(assignment, released, files, limits, own.seed, digest, notes_file)
-
-
-class Work(NamedTuple):
-    """A submission in the hand-out, executed or not."""
-
-    nb: NotebookNode | None  # None if it cannot be graded
-    files: dict[str, Path]  # that lie beside it
-    remarks: list[str]
-    digest: str  # of all that decides about the points
-    errors: dict[str, str]  # by grade id
-    is_late: bool = False  # a cell was ended as it took too long
-
-    def refused(self, reason: str) -> "Work":
-        """Return it without its notebook, so that it scores zero, and say why."""
-        return self._replace(nb=None, remarks=[*self.remarks, remark(reason)], errors={})
 
 
 def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = True) -> Path:
@@ -113,39 +97,25 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     notes = _read_notes(handout)
     room = FOLDER.absolute() / "unpacked" / handout.assignment
     known = {note["id"]: student for student, note in notes.items()}
-    listed = nbgrading.listed_students()
-    by_student = collect(handed_in.absolute(), handout.released, room, known, listed)
-    _require_origin(by_student, handout.assignment, handed_in)
-    new = _new(by_student, handout, notes)
+    by_student = collect(handed_in.absolute(), handout.released, room, known)
+    _require_origin(by_student, handout.assignment)
+    new = {
+        student: submission
+        for student, submission in by_student.items()
+        if _is_new(student, submission, handout, notes)
+    }
     print(
         f"Submissions: {len(by_student)}, executed are those that are new: {len(new)}", flush=True
     )
-    late = []
-    with closing(_executed(new, handout, jobs, is_sandboxed)) as results:
-        for number, (student, executed) in enumerate(results, start=1):
-            late += [student] * executed.is_late
-            work = _recorded(student, executed, handout)
-            submission = by_student[student]
-            before = notes.get(student, {"attempts": 0, "when": (0, 0)})
-            num_attempts = before.get("attempts", 1) + (submission.when > tuple(before["when"]))
-            said = [f"the newest of {num_attempts} attempts"] if num_attempts > 1 else []
-            notes[student] = {
-                "name": submission.entry.name,
-                "id": submission.entry.id,
-                "given": submission.entry.given,
-                "when": submission.when,
-                "attempts": num_attempts,
-                "digest": work.digest,
-                "handout": handout.digest,
-                "remarks": [*work.remarks, *said],
-                "errors": work.errors,
-                "executed": work.nb is not None,
-            }
+    with closing(_executed(new, handout, jobs, is_sandboxed)) as executed:
+        for number, student in enumerate(executed, start=1):
+            notes[student] = _recorded(student, new[student], handout)
             write_atomically(handout.notes_file, json.dumps(notes))
             told = all_remarks(notes[student])
             print(f"{number}/{len(new)} {student}", *told, sep="; ", flush=True)
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
     path = _write_all(handout, notes)
+    late = [student for student, submission in new.items() if submission.is_late]
     if late:
         way_out = f"raise cell_seconds in {FOLDER}/nbgrader_config.py, and grade again"
         print(f"Out of time: {', '.join(late)}. Was this machine busy? Then {way_out}", flush=True)
@@ -161,11 +131,13 @@ def refresh(name: str) -> Path:
             f"No submission of {handout.assignment} has been graded yet: name a folder or a zip of "
             f"them, `fednb course grade {handout.assignment} FOLDER`."
         )
+    for student in notes:
+        page_path(handout.assignment, student).unlink(missing_ok=True)
     return _write_all(handout, notes)
 
 
 def _write_all(handout: Handout, notes: dict[str, Any]) -> Path:
-    """Write tables and pages, and name those who were graded with another hand-out."""
+    """Write tables and pages that are missing, and name those who were graded with another hand-out."""
     others = [student for student, note in notes.items() if note["handout"] != handout.digest]
     if others:
         changed = f"Graded with another hand-out, seed or time limit: {', '.join(others)}."
@@ -173,58 +145,53 @@ def _write_all(handout: Handout, notes: dict[str, Any]) -> Path:
     return write_tables(handout.assignment, handout.released, notes)
 
 
-def _new(
-    by_student: dict[str, Submission], handout: Handout, notes: dict[str, Any]
-) -> dict[str, Work]:
-    """Return what was not graded yet, and is no older than what was."""
-    new = {}
-    for student, submission in by_student.items():
-        before = notes.get(student, {"when": (0, 0), "digest": ""})
-        if submission.when < tuple(before["when"]):
-            print(f"{student}: graded before is a newer attempt, which counts", flush=True)
-            continue
-        work = prepare(submission, handout)
-        if work.digest != before["digest"]:
-            new[student] = work
-    return new
-
-
 def _read_notes(handout: Handout) -> dict[str, Any]:
     """Return what is known of those who were graded, and are in the gradebook still."""
     if not handout.notes_file.exists():
         return {}
-    graded = nbgrading.grades(handout.assignment)
+    graded = set(nbgrading.grades(handout.assignment)["student"])
     notes = json.loads(handout.notes_file.read_text(encoding="utf-8"))
-    return {one: note for one, note in notes.items() if one in graded and "errors" in note}
+    return {one: note for one, note in notes.items() if one in graded}
 
 
-def _require_origin(by_student: dict[str, Submission], assignment: str, handed_in: Path) -> None:
+def _require_origin(by_student: dict[str, Submission], assignment: str) -> None:
     """Raise a `CourseError` if most submissions are another assignment's."""
-    origins = Counter(submission.origin for submission in by_student.values())
-    likely, number = origins.most_common(1)[0]
-    if likely not in ("", assignment) and 2 * number > len(by_student):
+    others = [one.origin for one in by_student.values() if one.origin not in ("", assignment)]
+    if 2 * len(others) > len(by_student):
         raise CourseError(
-            f"{number} of {len(by_student)} submissions are the hand-out of {likely}, not of "
-            f"{assignment}: did you mean `fednb course grade {likely} {handed_in}`?"
+            f"{len(others)} of {len(by_student)} submissions are no hand-outs of {assignment}: "
+            f"were they of {others[0]}? Nothing was graded."
         )
 
 
-def prepare(submission: Submission, handout: Handout) -> Work:
-    """Merge a submission into the hand-out, whatever it holds."""
-    remarks = list(submission.remarks)
-    nb = None
+def _is_new(student: str, submission: Submission, handout: Handout, notes: dict[str, Any]) -> bool:
+    """Merge a submission into the hand-out, whatever it holds, if it is no older than what was graded.
+
+    Tell whether it is another than that.
+    """
+    before = notes.get(student, {"when": (0, 0), "digest": ""})
+    if submission.when < tuple(before["when"]):
+        print(f"{student}: graded before is a newer attempt, which counts", flush=True)
+        return False
     if submission.nb is not None:
+        own = submission.nb
         try:
-            nb, said = merged(submission.nb, handout.released)
-            remarks += said + _put_back(submission.nb)
+            submission.nb, said = merged(own, handout.released)
+            submission.remarks += said + _put_back(own)
         except Exception as error:  # a file of a form that nobody has thought of
-            remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
-    remarks = [remark(text) for text in dict.fromkeys(remarks)]
-    files = submission.helpers | handout.files
-    sources = [cell.source for cell in (nb or handout.released).cells]
-    return Work(
-        nb, files, remarks, _digest([handout.digest, remarks, sources], submission.helpers), {}
-    )
+            _refuse(submission, f"it cannot be graded ({type(error).__name__}: {error})")
+    submission.remarks = [remark(text) for text in dict.fromkeys(submission.remarks)]
+    sources = [cell.source for cell in (submission.nb or handout.released).cells]
+    decides = [handout.digest, submission.remarks, sources]
+    submission.digest = _digest(decides, submission.files)
+    return submission.digest != before["digest"]
+
+
+def _refuse(submission: Submission, reason: str) -> None:
+    """Take a submission's notebook away, so that it scores zero, and say why."""
+    submission.nb = None
+    submission.errors = {}
+    submission.remarks.append(remark(reason))
 
 
 def _put_back(nb: NotebookNode) -> list[str]:
@@ -242,69 +209,77 @@ def _digest(values: list[Any], files: dict[str, Path]) -> str:
 
 
 def _executed(
-    new: dict[str, Work], handout: Handout, jobs: int, is_sandboxed: bool
-) -> Generator[tuple[str, Work], None, None]:
-    """Yield work as it is executed; what ran out of time beside others is executed again, alone."""
+    new: dict[str, Submission], handout: Handout, jobs: int, is_sandboxed: bool
+) -> Generator[str, None, None]:
+    """Yield students as theirs is executed; what ran out of time beside others is again, alone."""
     late = []
     pool = ThreadPoolExecutor(jobs)
     try:
         running = {
-            pool.submit(_execute, student, work, handout, is_sandboxed): student
-            for student, work in new.items()
+            pool.submit(_execute, student, submission, handout, is_sandboxed): student
+            for student, submission in new.items()
         }
         for future in as_completed(running):
-            student, work = running[future], future.result()
-            if work.is_late and jobs > 1:
+            future.result()
+            student = running[future]
+            if new[student].is_late and jobs > 1:
                 late.append(student)
             else:
-                yield student, work
+                yield student
     finally:  # Ctrl-C included
         pool.shutdown(cancel_futures=True)
     for student in late:
-        yield student, _execute(student, new[student], handout, is_sandboxed)
+        _execute(student, new[student], handout, is_sandboxed)
+        yield student
 
 
-def _execute(student: str, work: Work, handout: Handout, is_sandboxed: bool) -> Work:
-    """Execute a submission, whatever happens."""
-    nb, files, remarks, *_ = work
+def _execute(student: str, submission: Submission, handout: Handout, is_sandboxed: bool) -> None:
+    """Execute a submission, whatever happens, and note what went wrong in it."""
+    nb = submission.nb
     if nb is None:
-        return work
+        return
+    files = submission.files | handout.files
     seed = zlib.crc32(f"{handout.seed} {student}".encode())
     try:
         sandbox.execute(nb, files, handout.limits, student_seed=seed, is_sandboxed=is_sandboxed)
     except Exception as error:
-        return work.refused(f"executing it failed ({error}), so it scores zero")
-    errors = {name: remark(error) for name, error in errors_by_cell(nb).items()}
-    graded = [grade_id(cell) for cell in nb.cells if marks_of(cell).get("grade")]
-    if all(errors.get(name) in (NOT_DONE, NO_ANSWER) for name in graded):
-        remarks = [*remarks, NOTHING]
-    is_late = False
-    for cell in nb.cells:
-        names = {output.get("ename") for output in cell.get("outputs", [])}
-        is_late |= LATE in names
-        if not grade_id(cell) and names & ENDED:
-            remarks = [*remarks, remark(f"a cell of the student's own: {first_error(cell)}")]
-    return work._replace(remarks=remarks, errors=errors, is_late=is_late)
+        _refuse(submission, f"executing it failed ({error}), so it scores zero")
+        return
+    submission.errors = {name: remark(error) for name, error in errors_by_cell(nb).items()}
+    submission.is_late = any(first_error(cell).startswith(LATE) for cell in nb.cells)
 
 
-def _recorded(student: str, work: Work, handout: Handout) -> Work:
-    """Have nbgrader take what was executed, or else the untouched hand-out with no points."""
-    if work.nb is not None:
+def _recorded(student: str, submission: Submission, handout: Handout) -> dict[str, Any]:
+    """Have nbgrader take what was executed, or else the untouched hand-out with no points.
+
+    Returns what is to be known of it.
+    """
+    if submission.nb is not None:
         try:
-            _take(student, work.nb, handout.assignment)
-            return work
+            _take(student, submission.nb, handout.assignment)
         except Exception as error:
-            work = work.refused(f"nbgrader cannot take it ({type(error).__name__}: {error})")
-    nb = deepcopy(handout.released)
-    for cell in nb.cells:
-        if is_check(cell):
+            _refuse(submission, f"nbgrader cannot take it ({type(error).__name__}: {error})")
+    if submission.nb is None:
+        nb = deepcopy(handout.released)
+        for cell in filter(is_check, nb.cells):
             cell.outputs = [new_output("error", ename=NOT_COUNTED, evalue="not graded")]
-    _take(student, nb, handout.assignment)
-    return work
+        _take(student, nb, handout.assignment)
+    return {
+        "name": submission.entry.name,
+        "id": submission.entry.id,
+        "given": submission.entry.given,
+        "when": submission.when,
+        "digest": submission.digest,
+        "handout": handout.digest,
+        "remarks": submission.remarks,
+        "errors": submission.errors,
+        "executed": submission.nb is not None,
+    }
 
 
 def _take(student: str, nb: NotebookNode, assignment: str) -> None:
     path = notebook_path("submitted", assignment, student)
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, path)
+    page_path(assignment, student).unlink(missing_ok=True)
     nbgrader_step("autograde", assignment, student)

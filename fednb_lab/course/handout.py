@@ -3,9 +3,7 @@
 import copy
 import re
 import shutil
-import symtable
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 import nbformat
@@ -18,11 +16,10 @@ from fednb.exercises import BUILT_ON
 from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, grades, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
+    EXERCISE,
     TEMPLATES,
     counted,
-    exercise_of,
     grade_id,
-    is_executed,
     pack,
     read_notebook,
     tags_of,
@@ -31,43 +28,26 @@ from fednb_lab.course.notebooks import (
 from fednb_lab.course.wheel import students_wheel
 
 SOLUTIONS_APART = re.compile(r" The \[solutions\]\([^)]*\) stand apart\.")  # not for students
-EXERCISE = re.compile(
-    r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, (\d+( \+ \d+)*) points?[^)]*\)\."
-)
 BEGUN = re.compile(r"(?m)^\*\*(Exercise \d+)\*\* \([^\n]{0,40}")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
 NOT_HANDED_OUT = {"solutions", "sweeps", "extras", "pictures", "course", "results"}
 FOR_STUDENTS = "STUDENTS.md"  # beside a hand-out
-TAGS = sorted(BUILT_ON - {"parameters"})
 RUN_FIRST = "# Run this cell first: it executes the cells above on which the exercises build.\n"
 
 
 def split_cells(nb: NotebookNode) -> None:
-    """Give each heading, check and answer a cell of its own."""
-    cells: list[NotebookNode] = []
+    """Give each heading, solution, check and answer of an exercise a cell of its own."""
+    cells = []
     for cell in nb.cells:
-        pieces = _pieces(cell)
-        for number, piece in enumerate(pieces):
+        is_of_exercise = "END SOLUTION" in cell.source or EXERCISE.search(cell.source)
+        begins = CHECK_BEGINS if cell.cell_type == "code" else TEXT_BEGINS
+        pieces = re.split(rf"(?m)^(?={begins})", cell.source) if is_of_exercise else [cell.source]
+        for number, piece in enumerate(piece.strip() for piece in pieces if piece.strip()):
             name = cell.id if number == 0 else f"{cell.id}-{number}"
-            part = NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece})
-            if cell.cell_type == "code" and number < len(pieces) - 1:
-                part.outputs = []  # which part wrote what is unknown: all stand below the last
-                part.execution_count = None
-            cells.append(part)
+            cells.append(NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece}))
     nb.cells = cells
-
-
-def _pieces(cell: NotebookNode) -> list[str]:
-    is_code = cell.cell_type == "code"
-    begins = CHECK_BEGINS if is_code else TEXT_BEGINS
-    has_checks = is_code and re.search(rf"(?m)^{begins}", cell.source)
-    is_asked_for = "END SOLUTION" in cell.source or EXERCISE.search(cell.source)
-    if not has_checks and not is_asked_for:
-        return [cell.source]
-    pieces = re.split(rf"(?m)^(?={begins})", cell.source)
-    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
@@ -76,40 +56,62 @@ def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
     Such cells are ``exercise-3``, ``exercise-3-check``, a second one ``exercise-3-check-2``.
     Returns the points by exercise. A `CourseError` says what is wrong with one.
     """
-    points: dict[int, list[int]] = {}
-    num_parts: Counter[tuple[int, str]] = Counter()
-    number = 0  # of the exercise that a cell is part of, which ends where a section begins
+    by_number: dict[int, list[int]] = {}
+    for number, points, cells in _exercises(nb):
+        if number in by_number:
+            raise CourseError(f"There are two cells of Exercise {number}: renumber one.")
+        by_number[number] = points
+        kinds: Counter[str] = Counter()
+        for cell in cells:
+            kind = _kind(cell, kinds["solution"] > 0)
+            if not kind:
+                continue
+            kinds[kind] += 1
+            name = f"exercise-{number}" if kind == "solution" else f"exercise-{number}-{kind}"
+            num_graded = kinds["check"] + kinds["answer"]
+            mark(
+                cell,
+                name if kinds[kind] == 1 else f"{name}-{kinds[kind]}",
+                points=None if kind == "solution" else points[:num_graded][-1],
+                solution=kind != "check",
+            )
+            cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
+            if cell.cell_type == "code":
+                cell.outputs = []
+                cell.execution_count = None
+        num_graded = kinds["check"] + kinds["answer"]
+        if num_graded != len(points):
+            raise CourseError(
+                f"Exercise {number} has {counted(len(points), 'number')} of points for {num_graded} "
+                "checks and answers: a check is a code cell below the solution with an assert, or "
+                "begins in the solution's cell with a line `# Check.`"
+            )
+    if not by_number:
+        raise CourseError(solutions.NO_EXERCISE)
+    return by_number
+
+
+def _exercises(nb: NotebookNode) -> list[tuple[int, list[int], list[NotebookNode]]]:
+    """Return number, points and cells of each exercise, which ends where a section begins."""
+    found: list[tuple[int, list[int], list[NotebookNode]]] = []
+    is_inside = False
     for cell in nb.cells:
-        is_text = cell.cell_type == "markdown"
-        heading = EXERCISE.match(cell.source) if is_text else None
+        text = cell.source if cell.cell_type == "markdown" else ""
+        heading = EXERCISE.match(text)
+        begun = BEGUN.search(text)
         if heading:
-            number = int(heading[1])
-            if number in points:
-                raise CourseError(f"There are two cells of Exercise {number}: renumber one.")
-            points[number] = [int(text) for text in heading[2].split("+")]
-        elif is_text and (begun := BEGUN.search(cell.source)):
+            found.append((int(heading[1]), [int(word) for word in heading[2].split("+")], []))
+            is_inside = True
+        elif begun:
             raise CourseError(
                 f"{begun[1]} begins with {begun[0]!r}: write a level in one word, a time and numbers "
                 f'of points, such as "**{begun[1]}** (easy, 10 minutes, 2 points)." or "1 + 2 points"'
             )
-        elif is_text and cell.source.startswith("## "):
-            number = 0
-        kind = _kind(cell, num_parts[number, "solution"] > 0) if number else ""
-        if kind:
-            num_parts[number, kind] += 1
-            num_graded = num_parts[number, "check"] + num_parts[number, "answer"]
-            _mark_part(cell, number, kind, num_parts[number, kind], points[number][:num_graded])
-    for number, given in points.items():
-        num_graded = num_parts[number, "check"] + num_parts[number, "answer"]
-        if num_graded != len(given):
-            raise CourseError(
-                f"Exercise {number} has {counted(len(given), 'number')} of points for {num_graded} "
-                "checks and answers: a check is a code cell below the solution with an assert, or "
-                "begins in the solution's cell with a line `# Check.`"
-            )
-    if not points:
-        raise CourseError(solutions.NO_EXERCISE)
-    return points
+        elif text.startswith("## "):
+            is_inside = False
+        if is_inside:
+            found[-1][2].append(cell)
+    return found
 
 
 def _kind(cell: NotebookNode, follows_solution: bool) -> str:
@@ -118,23 +120,6 @@ def _kind(cell: NotebookNode, follows_solution: bool) -> str:
         return "answer" if cell.cell_type == "markdown" else "solution"
     is_check = cell.cell_type == "code" and ASSERT.search(cell.source)
     return "check" if follows_solution and is_check else ""
-
-
-def _mark_part(
-    cell: NotebookNode, number: int, kind: str, which: int, points_so_far: list[int]
-) -> None:
-    """Mark the so many-th cell of a kind; the last of the points are those of a graded one."""
-    name = f"exercise-{number}"
-    if kind != "solution":
-        name += f"-{kind}"
-    if which > 1:
-        name += f"-{which}"
-    points = None if kind == "solution" else points_so_far[-1]
-    mark(cell, name, points=points, solution=kind != "check")
-    cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
-    if cell.cell_type == "code":
-        cell.outputs = []
-        cell.execution_count = None
 
 
 def solved_assignment(name: str) -> NotebookNode:
@@ -154,9 +139,14 @@ def solved_assignment(name: str) -> NotebookNode:
     if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
         files.append(f"sweeps/{path.stem}.yaml")
     for cell in nb.cells:
-        _unlink(cell, files)
-        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
+        if cell.cell_type == "markdown":
+            cell.source = _unlink(cell.source, files)
+        elif "nbgrader" not in cell.metadata:
             _mark_other(cell)
+        for output in cell.get("outputs", []):
+            text = output.get("data", {}).get("text/markdown")
+            if text:
+                output.data["text/markdown"] = _unlink("".join(text), files)
     nb.metadata["fednb"] = {"assignment": path.stem, "files": [*files, FOR_STUDENTS]}
     note = (TEMPLATES / "note.md").read_text(encoding="utf-8")
     note = note.format(
@@ -169,58 +159,14 @@ def solved_assignment(name: str) -> NotebookNode:
     return nb
 
 
-def missing_tags(name: str) -> list[str]:
-    """Tell of cells that define names which exercises use, and which grading does not execute."""
-    nb = solved_assignment(name)
-    numbers = {
-        cell.id: number for number, cell in enumerate(read_notebook(papers.path(name)).cells, 1)
-    }
-    executed = [cell for cell in nb.cells if is_executed(cell)]
-    parts = [cell for cell in executed if exercise_of(grade_id(cell))]
-    used = set().union(*(_names(cell)[0] for cell in parts))
-    used -= set().union(*(_names(cell)[1] for cell in executed))
-    told = []
-    for cell in nb.cells:
-        lacking = used & _names(cell)[1]
-        if cell.cell_type == "code" and not is_executed(cell) and cell.id in numbers and lacking:
-            told.append(
-                f"cell {numbers[cell.id]} defines {', '.join(sorted(lacking))}, which exercises use, "
-                f"but grading does not execute it: give it one of the tags {', '.join(TAGS)}"
-            )
-    return told
-
-
-def _names(cell: NotebookNode) -> tuple[set[str], set[str]]:
-    """Return the global names that a code cell uses, and those that it gives a value to."""
-    used: set[str] = set()
-    given: set[str] = set()
-    with suppress(SyntaxError):
-        source = cell.source if cell.cell_type == "code" else ""
-        scopes = [symtable.symtable(re.sub(r"(?m)^\s*[%!].*", "", source), "cell", "exec")]
-        for scope in scopes:
-            names = [one for one in scope.get_symbols() if one.is_global()]
-            used |= {one.get_name() for one in names if one.is_referenced()}
-            given |= {one.get_name() for one in names if one.is_assigned() or one.is_imported()}
-            scopes += scope.get_children()
-    return used, given
-
-
-def _unlink(cell: NotebookNode, files: list[str]) -> None:
+def _unlink(text: str, files: list[str]) -> str:
     """Leave only the text of links to what does not come with the hand-out."""
-
-    def text_of(link: re.Match[str]) -> str:
-        return link[0] if link[2] in files else link[1]
-
-    if cell.cell_type == "markdown":
-        cell.source = solutions.FILE_LINK.sub(text_of, SOLUTIONS_APART.sub("", cell.source))
-    for output in cell.get("outputs", []):
-        text = output.get("data", {}).get("text/markdown")
-        if text:
-            output.data["text/markdown"] = solutions.FILE_LINK.sub(text_of, "".join(text))
+    text = SOLUTIONS_APART.sub("", text)
+    return solutions.FILE_LINK.sub(lambda link: link[0] if link[2] in files else link[1], text)
 
 
 def _mark_other(cell: NotebookNode) -> None:
-    """Mark a code cell that exercises build on; any other is not executed for grading."""
+    """Lock a code cell that exercises build on; any other is not executed for grading."""
     if BUILT_ON & set(tags_of(cell)):
         mark(cell, cell.id)
     else:
@@ -269,15 +215,15 @@ def release(name: str) -> Path:
     handed_out = read_notebook(released)
     handed_out.metadata["fednb"]["handout"] = pack(handed_out)
     nbformat.write(handed_out, released)
-    for file in nb.metadata["fednb"]["files"]:
-        if file != FOR_STUDENTS:
-            target = released.parent / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(original.parent / file, target)
     wheel = students_wheel(STUDENTS)
     page = (TEMPLATES / "students.md").read_text(encoding="utf-8")
     page = page.format(file=original.name, wheel=wheel.name)
     (released.parent / FOR_STUDENTS).write_text(page, encoding="utf-8")
+    *files, _ = nb.metadata["fednb"]["files"]
+    for file in files:
+        target = released.parent / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(original.parent / file, target)
     return released
 
 
@@ -287,7 +233,7 @@ def _require_same_cells(nb: NotebookNode, before: NotebookNode, assignment: str)
     It would notice, but only when the hand-out before is gone.
     """
     changed = {grade_id(cell) for cell in nb.cells} ^ {grade_id(cell) for cell in before.cells}
-    if changed and grades(assignment):
+    if changed and len(grades(assignment)):
         names = ", ".join(sorted(map(title_of, changed)))
         raise CourseError(
             f"Submissions of {assignment} were graded already, so no cell can come or go ({names}): "
@@ -303,13 +249,11 @@ def data_files(notebook: Path, nb: NotebookNode) -> list[Path]:
     text = "\n".join(cell.source for cell in nb.cells)
     found = []
     for place in sorted(notebook.parent.iterdir()):
-        named = rf"[\"'(/]{re.escape(place.name)}[\"')/]"
-        is_module = place.suffix == ".py" and re.search(
-            rf"(?m)^\s*(import|from) {re.escape(place.stem)}\b", text
-        )
-        if place.name.startswith(".") or place.name in NOT_HANDED_OUT:
-            continue
-        if place.suffix == ".ipynb" or not (is_module or re.search(named, text)):
+        name = re.escape(place.stem)
+        is_module = place.suffix == ".py" and re.search(rf"(?m)^\s*(import|from) {name}\b", text)
+        is_named = re.search(rf"[\"'(/]{re.escape(place.name)}[\"')/]", text)
+        is_apart = place.name in NOT_HANDED_OUT or place.name.startswith(".")
+        if is_apart or place.suffix == ".ipynb" or not (is_module or is_named):
             continue
         inside = sorted(place.rglob("*")) if place.is_dir() else [place]
         found += [file for file in inside if file.is_file() and "__pycache__" not in file.parts]

@@ -1,107 +1,74 @@
-"""Notebooks of an assignment: read with care, with names for their cells, and what went wrong."""
+"""Notebooks of an assignment: read with care, what their cells are, and a hand-out with answers.
+
+A submission is merged into the hand-out: of it answers and own cells count, and nothing else.
+"""
 
 import json
 import re
 import warnings
-from pathlib import Path, PurePosixPath
+from collections import defaultdict
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb.errors import CourseError
 
-WAY_OUT = "Save it once more in JupyterLab, or take the copy in .ipynb_checkpoints beside it."
 LARGEST = 30 << 20  # bytes of a notebook
-MOST_CELLS = 2000
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out asks for code
 ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
+EXERCISE = re.compile(
+    r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, (\d+( \+ \d+)*) points?[^)]*\)\."
+)
 EXERCISE_ID = re.compile(r"exercise-(\d+)(?:-(check|answer))?(?:-(\d+))?")  # of a cell
+ATTACHMENT = re.compile(r"attachment:([^)\s\"'>]+)")  # a picture that was pasted into a text
 NOT_DONE = "not done yet"  # of a check whose solution is the stub
 NO_ANSWER = "no answer"
-NOTHING = "nothing was done"  # the remark on a hand-out in which all is so
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
-LATE = "CellTimeoutError"  # that of a cell that was ended, whose sentence says it all
-TOOK_LONGER = "took longer than"  # with which that sentence begins
+LATE = "CellTimeoutError"  # that of a cell that was ended
 
 
 def read_notebook(path: Path) -> NotebookNode:
-    """Return a notebook file, whoever wrote it, with plain text only.
+    """Return a notebook file, whoever wrote it, with text that can be written to a file.
 
-    What the cells hold beside their text is left out where it has a wrong form. A `CourseError` says
-    why a file cannot be read.
+    A `CourseError` says why a file cannot be read.
     """
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
-    except OSError as error:
-        raise CourseError(f"{path.name} cannot be opened ({error.strerror}).") from error
-    if len(content) > LARGEST:
-        raise CourseError(f"{path.name} is larger than {LARGEST >> 20} MB.")
-    try:
-        return _notebook(content)
-    except CourseError as error:
-        raise CourseError(f"{path.name} {error}") from error
+        if len(content) > LARGEST:
+            raise ValueError(f"it is larger than {LARGEST >> 20} MB")
+        # an editor may have saved UTF-16, or another encoding's letters
+        document = json.loads(content.decode(json.detect_encoding(content), errors="replace"))
+        with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
+            nb = nbformat.reads(plain(json.dumps(document, ensure_ascii=False)), as_version=4)
+        _require_types(nb.metadata, nb.cells)
     except Exception as error:  # nbformat lets many kinds through
-        message = f"{path.name} {_why_unreadable(content, error)}. {WAY_OUT}"
-        raise CourseError(message) from error
-
-
-def _why_unreadable(content: bytes, error: Exception) -> str:
-    """What is wrong with a file that is no notebook."""
-    if not content.strip():
-        return "is empty"
-    if not content.lstrip(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        return "is no notebook"
-    if isinstance(error, json.JSONDecodeError):
-        return f"is a damaged notebook: it breaks off or is spoilt in line {error.lineno}"
-    reason = str(error).partition("\n")[0][:120]
-    return f"cannot be read as a notebook ({type(error).__name__}: {reason})"
-
-
-def _notebook(content: bytes) -> NotebookNode:
-    # an editor may have saved UTF-16, or another encoding's letters; half an emoji is no text
-    document = json.loads(content.decode(json.detect_encoding(content), errors="replace"))
-    if not isinstance(document, dict):
-        raise TypeError("it is not an object")
-    num_cells = len(document.get("cells", []))
-    if num_cells > MOST_CELLS:
-        raise CourseError(f"has {num_cells} cells, and more than {MOST_CELLS} are not read.")
-    for cell in document.get("cells", []):
-        if not _are_pictures(cell.get("attachments", {})):
-            del cell["attachments"]
-    with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
-        nb = nbformat.reads(plain(json.dumps(document, ensure_ascii=False)), as_version=4)
-    if not isinstance(nb.metadata, dict):
-        raise TypeError("the metadata is not an object")
+        reason = str(error).partition("\n")[0][:120]
+        raise CourseError(
+            f"{path.name} cannot be read as a notebook ({type(error).__name__}: {reason}). Save it "
+            "once more in JupyterLab, or take the copy in .ipynb_checkpoints beside it."
+        ) from error
     if not isinstance(nb.metadata.get("fednb", {}), dict):
         del nb.metadata["fednb"]
     for cell in nb.cells:
-        _require_types(cell)
         cell.source = cell.source.replace("\r\n", "\n")  # an editor of Windows
     return nb
 
 
-def _require_types(cell: NotebookNode) -> None:
-    """Raise an error unless the parts that we look into have their types: nbformat only warns."""
-    if not isinstance(cell.get("metadata", {}), dict):
-        raise TypeError("the metadata of a cell is not an object")
-    if not isinstance(cell.source, str) or not isinstance(cell.cell_type, str):
-        raise TypeError("a cell is not text")
-    tags = cell.metadata.get("tags", [])
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        del cell.metadata["tags"]
-
-
-def _are_pictures(attachments: Any) -> bool:
-    """Tell whether what was pasted into a text has the right form: content by name and type."""
-    versions = attachments.values() if isinstance(attachments, dict) else [None]
-    return all(
-        isinstance(version, dict) and all(type(text) is str for text in version.values())
-        for version in versions
-    )
+def _require_types(metadata: Any, cells: list[Any]) -> None:
+    """Raise a `TypeError` unless the parts that we look into have their types: nbformat only warns."""
+    parts = [metadata, *(cell.get("metadata", {}) for cell in cells)]
+    texts = [text for cell in cells for text in (cell["source"], cell["cell_type"])]
+    if not all(isinstance(part, dict) for part in parts):
+        raise TypeError("metadata that are no object")
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a cell that is no text")
 
 
 def plain(text: str) -> str:
@@ -121,20 +88,15 @@ def counted(number: int, what: str) -> str:
 
 
 def tags_of(cell: NotebookNode) -> list[str]:
-    """Return the tags of a cell."""
-    return list(cell.metadata.get("tags", []))
+    """Return the tags of a cell, whatever a student's file holds there."""
+    tags = cell.metadata.get("tags", [])
+    return [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
 
 
 def grade_id(cell: NotebookNode) -> str:
     """Return nbgrader's name of a cell, or "", whatever a student's file holds there."""
     marks = cell.get("metadata", {}).get("nbgrader")
     return str(marks.get("grade_id", "")) if isinstance(marks, dict) else ""
-
-
-def exercise_of(name: str) -> int | None:
-    """Return the number of the exercise to which the cell of a grade id belongs."""
-    match = EXERCISE_ID.fullmatch(name)
-    return int(match[1]) if match else None
 
 
 def title_of(name: str) -> str:
@@ -174,8 +136,8 @@ def handout_of(nb: NotebookNode) -> NotebookNode:
     """
     try:
         cells = nbformat.from_dict(nb.metadata["fednb"]["handout"])
+        _require_types({}, cells)
         for cell in cells:
-            _require_types(cell)
             if cell.cell_type == "code":
                 cell |= {"outputs": [], "execution_count": None}
     except (TypeError, KeyError, AttributeError):
@@ -184,11 +146,8 @@ def handout_of(nb: NotebookNode) -> NotebookNode:
 
 
 def files_of(handout: NotebookNode) -> list[str]:
-    """Return the files that a hand-out says came with it, those that lie below its folder."""
-    given = handout.metadata.get("fednb", {}).get("files", [])
-    names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
-    paths = [PurePosixPath(name.replace("\\", "/")) for name in names]
-    return [str(path) for path in paths if not path.is_absolute() and ".." not in path.parts]
+    """Return the files that a hand-out says came with it."""
+    return [str(name) for name in handout.metadata.get("fednb", {}).get("files", [])]
 
 
 def is_executed(cell: NotebookNode) -> bool:
@@ -230,8 +189,93 @@ def first_error(cell: NotebookNode) -> str:
     """Return the first line of the first error among a cell's outputs, or ""."""
     for output in cell.get("outputs", []):
         if output.output_type == "error":
-            text = re.sub(r" \(\d+\.py, line (\d+)\)", r" (line \1)", str(output.evalue))
-            if output.ename not in (NOT_COUNTED, LATE):
-                text = f"{output.ename}: {text}"
-            return plain(re.split(r"[\r\n]", text)[0][:200])
+            text = f"{output.ename}: {output.evalue}".removeprefix(f"{NOT_COUNTED}: ")
+            return plain(text.partition("\n")[0][:200])
     return ""
+
+
+def names_of(nb: NotebookNode, released: NotebookNode) -> list[str]:
+    """Return for each cell the grade id of the hand-out's cell that it is, or "".
+
+    Cells are known by their grade id, or by their id if the metadata got lost.
+    """
+    kinds = {grade_id(cell): cell.cell_type for cell in released.cells if grade_id(cell)}
+    id_to_name = {cell.id: grade_id(cell) for cell in released.cells if grade_id(cell)}
+    names = []
+    for cell in nb.cells:
+        name = grade_id(cell)
+        if name not in kinds:
+            name = id_to_name.get(cell.get("id", ""), "")
+        names.append(name if kinds.get(name) == cell.cell_type else "")
+    return names
+
+
+def merged(nb: NotebookNode, released: NotebookNode) -> tuple[NotebookNode, list[str]]:
+    """Return the hand-out with a submission's answers and own cells in it, and remarks.
+
+    Nothing else is taken over: tags and metadata can disarm a check. The pieces of a cell that was
+    split, wherever they are, count as one. It is this notebook that is executed.
+    """
+    remarks: list[str] = []
+    names = names_of(nb, released)
+    asked = [grade_id(cell) for cell in released.cells if marks_of(cell).get("solution")]
+    answers = {}
+    for name in (one for one in asked if one in names):
+        pieces = [cell for cell, other in zip(nb.cells, names, strict=True) if other == name]
+        answers[name] = [cell for cell in pieces if not is_unanswered(cell)] or pieces[-1:]
+        if len(pieces) > 1:
+            remarks.append(f"{name} was split or copied: its {len(pieces)} cells count as one")
+    unnamed = {cell.source for cell in released.cells if not grade_id(cell)}
+    before: dict[str | None, list[NotebookNode]] = defaultdict(list)  # own cells, by what follows
+    follows = None if answers else asked[0]
+    for name, cell in reversed(list(zip(names, nb.cells, strict=True))):
+        if name:
+            follows = name
+        elif cell.source not in unnamed:
+            new = new_code_cell() if cell.cell_type == "code" else new_markdown_cell()
+            _take_over([cell], new)
+            before[follows].insert(0, new)
+    if not answers:
+        remarks.append(
+            "none of its cells is the hand-out's: was the work pasted into a new notebook? Its "
+            "cells are executed before the first check"
+        )
+    cells = []
+    for cell in deepcopy(released.cells):
+        name = grade_id(cell)
+        if name in answers:
+            _take_over(answers[name], cell)
+        elif name in asked and cell.cell_type == "code":
+            cell.source = ""  # the student's own cells may have what it asks for
+        cells += [*before.pop(name, []), cell]
+    return NotebookNode({**deepcopy(released), "cells": cells + before[None]}), remarks
+
+
+def _take_over(pieces: list[NotebookNode], cell: NotebookNode) -> None:
+    """Give ``cell`` what the pieces of a student's cell say, and show."""
+    is_code = cell.cell_type == "code"
+    cell.source = ("\n" if is_code else "\n\n").join(piece.source for piece in pieces)
+    pictures: dict[str, dict[str, str]] = {}
+    for piece in pieces:
+        pictures.update(piece.get("attachments", {}))
+    if pictures:
+        cell.attachments = pictures
+    if not is_code:  # a page with a picture that is not there cannot be made
+        for name in set(ATTACHMENT.findall(cell.source)) - set(pictures):
+            cell.source = cell.source.replace(f"attachment:{name}", f"missing-{name}")
+
+
+def changed(nb: NotebookNode, handout: NotebookNode) -> dict[str, str]:
+    """Return what is missing or was changed, by grade id."""
+    there = names_of(nb, handout)
+    problems = {}
+    for cell in handout.cells:
+        name = grade_id(cell)
+        given = [one.source for one, own in zip(nb.cells, there, strict=True) if own == name]
+        if name and not given:
+            problems[name] = "the cell is missing: put it back"
+        elif marks_of(cell).get("locked") and any(source != cell.source for source in given):
+            problems[name] = (
+                "the cell was changed, and will be put back for grading: put it back yourself first"
+            )
+    return problems

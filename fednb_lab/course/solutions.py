@@ -12,17 +12,16 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import ROOT, papers
 from fednb.errors import CourseError
-from fednb_lab.course.notebooks import ANSWER, STUB, read_notebook
+from fednb_lab.course.notebooks import ANSWER, STUB, read_notebook, tags_of
 
 ONLY_HERE = "solutions-only"  # tag of a cell of the solutions that has no partner
 TO_FILL_IN = ["skip-execution", "nbval-skip"]  # tags of stubs and checks: they fail as they are
 
 _EXERCISE = re.compile(r"(?m)^\*\*Exercise \d+\*\* \(")
-_NAME = re.compile(r"(?m)^\*\*(Exercise \d+)\*\*")
 _SECTION = re.compile(r"(?m)^## ")
 _CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
 _TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
@@ -31,11 +30,6 @@ _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HID
 FILE_LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
 _VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
 
-TITLE = """\
-# Solutions: {title}
-
-The exercises of [{file}]({link}), solved, with the tests that it does not show. Try them there first: the checks say what is
-wrong. The next cell executes what the exercises build on, so that this notebook runs by itself."""
 NO_EXERCISE = (
     'there is no exercise, which is a text cell with "**Exercise 1** (easy, 10 minutes, 2 points)."'
 )
@@ -73,15 +67,12 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
 
 def _require_ends(nb: NotebookNode, file: str) -> None:
     """Raise a `CourseError` if what begins in a cell does not end there: it would be shown."""
-    exercise = ""
     for cell in nb.cells:
-        if cell.cell_type == "markdown":
-            exercise = [exercise, *_NAME.findall(cell.source)][-1]
         for what in ("SOLUTION", "HIDDEN TESTS"):
             if cell.source.count(f"BEGIN {what}") != cell.source.count(f"END {what}"):
-                place = exercise or f"cell {cell.id}"
                 raise CourseError(
-                    f"{file}: in {place} each BEGIN {what} needs an END {what} below it."
+                    f"{file}: in cell {cell.id} each BEGIN {what} needs an END {what} below it, and "
+                    f"it begins with {cell.source[:40]!r}."
                 )
 
 
@@ -91,14 +82,13 @@ def _is_solved(cell: NotebookNode) -> bool:
 
 def _clear_tags(cell: NotebookNode) -> None:
     """Take the tags of what is to be filled in off a cell."""
-    if "tags" in cell.metadata:
-        cell.metadata["tags"] = [tag for tag in cell.metadata["tags"] if tag not in TO_FILL_IN]
+    cell.metadata["tags"] = [tag for tag in tags_of(cell) if tag not in TO_FILL_IN]
 
 
 def _is_waiting(cell: NotebookNode) -> bool:
     if cell.cell_type == "markdown":
         return ANSWER in cell.source
-    return set(TO_FILL_IN) <= set(cell.metadata.get("tags", []))
+    return set(TO_FILL_IN) <= set(tags_of(cell))
 
 
 def _partners(place: Path) -> dict[str, NotebookNode]:
@@ -106,7 +96,7 @@ def _partners(place: Path) -> dict[str, NotebookNode]:
     if not place.exists():
         return {}
     cells = read_notebook(place).cells
-    return {cell.id: cell for cell in cells if ONLY_HERE not in cell.metadata.get("tags", [])}
+    return {cell.id: cell for cell in cells if ONLY_HERE not in tags_of(cell)}
 
 
 def _require_fit(
@@ -116,22 +106,19 @@ def _require_fit(
 
     And unless all that waits for a solution has one, and those beside the notebook have a place.
     """
-    file = notebook.name
-    if not partners:
-        raise CourseError(f"There are no solutions of {file} here: {place} is missing.")
-    for cell in nb.cells:
-        partner = partners.get(cell.id)
-        if partner is None and _is_waiting(cell):
-            raise CourseError(f"{place} has no solution of cell {cell.id} of {file}.")
-        if partner is not None and not _is_solved(cell) and not _fits(cell, partner):
-            raise CourseError(
-                f"Cell {cell.id} of {file} is not the stub of its solution: write the change into "
-                f"the solutions, and call `fednb course split {notebook.stem}`."
-            )
-    lonely = set(partners) - {cell.id for cell in nb.cells}
-    if lonely and place.parent.parent == notebook.parent:
+    wrong = [
+        cell.id
+        for cell in nb.cells
+        if cell.id in partners and not _is_solved(cell) and not _fits(cell, partners[cell.id])
+    ]
+    wrong += [cell.id for cell in nb.cells if _is_waiting(cell) and cell.id not in partners]
+    if place.parent.parent == notebook.parent:
+        wrong += sorted(set(partners) - {cell.id for cell in nb.cells})
+    if wrong:
         raise CourseError(
-            f"{place} has a cell {min(lonely)} that {file} lacks: put that back, or delete this."
+            f"{notebook.name} and its solutions, {place}, do not fit in cell {wrong[0]}: both have "
+            "it, and the solution without its lines of code is what the notebook says. Write the "
+            f"change into the solutions, and call `fednb course split {notebook.stem}`."
         )
 
 
@@ -207,7 +194,8 @@ def in_two(
 
     The cells that only the solutions had ``before`` stay behind those that they stood behind.
     """
-    own = _only_here(before) if before else {"": _first_cells(nb, notebook, place)}
+    ready = new_code_cell(READY.format(notebook.stem), metadata={"tags": [ONLY_HERE]})
+    own = _only_here(before) if before else {"": [ready]}
     cells = own.pop("", [])
     is_inside = False
     for cell in nb.cells:
@@ -228,22 +216,11 @@ def _only_here(solutions: NotebookNode) -> dict[str, list[NotebookNode]]:
     above = ""
     cells: dict[str, list[NotebookNode]] = {}
     for cell in solutions.cells:
-        if ONLY_HERE in cell.metadata.get("tags", []):
+        if ONLY_HERE in tags_of(cell):
             cells.setdefault(above, []).append(cell)
         else:
             above = cell.id
     return cells
-
-
-def _first_cells(nb: NotebookNode, notebook: Path, place: Path) -> list[NotebookNode]:
-    title = nb.cells[0].source.partition("\n")[0].removeprefix("# ")
-    link = Path(os.path.relpath(notebook, place.parent)).as_posix()
-    text = TITLE.format(title=title, file=notebook.name, link=link)
-    tags = {"tags": [ONLY_HERE]}
-    return [
-        new_markdown_cell(text, id="solutions-title", metadata=tags),
-        new_code_cell(READY.format(notebook.stem), id="solutions-ready", metadata=tags),
-    ]
 
 
 def _of_exercises(text: str, is_inside: bool) -> tuple[str, bool]:
@@ -263,6 +240,6 @@ def _empty(cell: NotebookNode) -> None:
     cell.metadata.pop("jupyter", None)
     if cell.cell_type == "code":
         _clear_tags(cell)
-        cell.metadata["tags"] = [*cell.metadata.get("tags", []), *TO_FILL_IN]
+        cell.metadata["tags"] += TO_FILL_IN
         cell.outputs = []
         cell.execution_count = None

@@ -47,9 +47,7 @@ def students_wheel(folder: Path) -> Path:
     contents[f"{about}/RECORD"] = "\n".join(record).encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for place, content in contents.items():
-            member = zipfile.ZipInfo(place)
-            member.external_attr = 0o100644 << 16  # a file that all may read
-            wheel.writestr(member, content, zipfile.ZIP_DEFLATED)
+            wheel.writestr(place, content)
     return path
 
 

@@ -3,42 +3,25 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from fednb_lab.course import inside
+from fednb_lab.course import sandbox
 from fednb_lab.course.notebooks import first_error
 
 pytestmark = pytest.mark.slow
 
 
-def cell(name, source, kind=""):
-    """A code cell: a student's own without a name, else the hand-out's, a solution or a check."""
+def cell(name, source, kind):
+    """A code cell of the hand-out, a solution or a check."""
     marks = {"grade": kind == "check", "solution": kind == "solution", "grade_id": name}
-    marks["locked"] = kind != "solution"
-    metadata = {"nbgrader": marks} if name else {}
-    if kind == "skipped":
-        metadata = {"tags": ["skip-execution"]}
-    return new_code_cell(source, metadata=metadata)
+    return new_code_cell(source, metadata={"nbgrader": marks | {"locked": kind != "solution"}})
 
 
 def errors(*cells, seconds=60):
     """Execute cells; the errors, or else kinds of outputs, of the checks among them."""
     nb = new_notebook(cells=list(cells))
-    inside.execute(nb, inside.Limits(seconds, 300))
-    checks = [one for one in nb.cells if one.metadata.get("nbgrader", {}).get("grade")]
+    sandbox.execute_here(nb, sandbox.Limits(seconds, 300))
+    checks = [one for one in nb.cells if one.metadata["nbgrader"]["grade"]]
     return [
         first_error(one) or "".join(output.output_type for output in one.outputs) for one in checks
-    ]
-
-
-def test_an_error_has_the_line_of_the_solution_and_only_the_stub_is_not_done():
-    assert errors(
-        cell("s", "def f(x):\n    return x / 0", "solution"),
-        cell("c", "f(1)", "check"),
-        cell("s2", "y = input()", "solution"),
-        cell("c2", "assert y", "check"),
-    ) == [
-        "ZeroDivisionError: division by zero (line 2 of the solution)",
-        "its solution ended with StdinNotImplementedError: raw_input was called, but this frontend "
-        "does not support input requests. (line 1 of the solution)",
     ]
 
 
@@ -57,10 +40,10 @@ def test_checks_count_whose_solutions_and_own_lines_ran_to_their_end():
     ) == [
         "",
         "AssertionError: not one",
-        "its solution ended with ZeroDivisionError: division by zero (line 2 of the solution)",
+        "its solution ended with ZeroDivisionError: division by zero",
         "not done yet",
-        "DeadKernelError: it ended the kernel",
-        "NotExecuted: a cell above ended the kernel",
+        "DeadKernelError: Kernel died",
+        "NotExecuted: the kernel was lost in a cell above",
     ]
 
 
@@ -73,6 +56,6 @@ def test_what_takes_too_long_is_a_sentence_of_seconds():
         cell("c2", endless, "check"),
         seconds=2,
     ) == [
-        "its solution took longer than 2 s (an endless loop?)",
-        "took longer than 2 s (an endless loop?)",
+        "its solution ended with CellTimeoutError: took longer than 2 s",
+        "CellTimeoutError: took longer than 2 s",
     ]

@@ -3,8 +3,8 @@
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
+from fednb_lab.course.nbgrading import Excerpt
 from fednb_lab.course.notebooks import ANSWER, STUB
-from fednb_lab.course.tables import Excerpt
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 
@@ -12,8 +12,6 @@ c = get_config()  # type: ignore[name-defined]  # noqa: F821
 c.FedNB.cell_seconds = 60
 c.FedNB.seconds = 900  # for all of a submission
 c.FedNB.seed = "fednb"
-# What stands between the columns of tables; ";" is for an Excel that writes 0,5. Systems get commas.
-c.FedNB.separator = ","
 # `fednb course grade` has executed in the sandbox what nbgrader grades: its outputs are read.
 checks = Autograde()
 c.Autograde.sanitize_preprocessors = [

@@ -153,8 +153,8 @@ def images_of(what: str, value: Any) -> np.ndarray:
     given = _as_array(what, value)
     if given.dtype != np.uint8:
         raise DataError(
-            f"{what} are {given.dtype}: give bytes from 0 to 255, which values from 0 to 1 become "
-            "by (255 * images).round().astype('uint8')."
+            f"{what} are {given.dtype}: give bytes from 0 to 255; of values from 0 to M they are "
+            "(255 / M * images).round().astype('uint8')."
         )
     images = given[:, None] if given.ndim == 3 else given
     if given.ndim == 4 and given.shape[-1] in CHANNELS:

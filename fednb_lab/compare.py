@@ -120,8 +120,7 @@ def compare(
     table = table_of(contestants, given, seeds)
     unique = each_once(table.jobs)
     todo = unique if again else missing(unique)
-    if not again:
-        tell_other_code(unique)
+    other_code = "" if again else tell_other_code(unique)
     if todo:
         told = f"{len(todo)} of {len(unique)} runs are to be made; a line tells when one has ended"
         print(told, file=sys.stderr, flush=True)
@@ -131,6 +130,8 @@ def compare(
     baseline, comparisons = leads_over_baseline(table, cells)
     family = as_family(comparisons)
     text = f"{table_in_full(table, cells)}\n{who_is_ahead(baseline, family)}\n"
+    if other_code:
+        text += f"\nSome runs are {other_code}.\n"
     key = ledger.key({"paths": [job.path.name for job in table.jobs]})
     rows = re.sub(r"[^\w.+-]+", "-", "-".join(cell.row for cell in cells))
     own = [job for job in table.jobs if job.notebook.endswith(".ipynb")]

@@ -26,11 +26,11 @@ from fednb_lab.images import File, FoundFile, Walk, about, decoded, reading, rea
 
 PREFIX = "folder:"  # how the names of these sets begin
 LAYOUTS = (
-    "images must lie in CLASS/FILE, in DOMAIN/CLASS/FILE, or in SPLIT/CLASS/FILE with the splits "
-    "train, and test or val or both"
+    "images must lie in CLASS/FILE, in DOMAIN/CLASS/FILE (domains have no splits), or in "
+    "SPLIT/CLASS/FILE with the splits train, and test or val or both"
 )
 _NAME = re.compile(rf"{PREFIX}(.*?)((?:@[0-9]{{1,4}})?)((?:#[0-9a-f]{{8}})?)", re.S)
-_CACHE_VERSION = 8  # raised when what a cache holds changes
+_CACHE_VERSION = 9  # raised when what a cache holds changes
 # a word of a folder's name that means one of the splits, or several, such as "trainval"
 _SPLIT_WORD = re.compile(
     "(?P<train>train(?:ing)?|trn)?(?P<test>test(?:ing)?|tst)?"
@@ -337,6 +337,17 @@ def as_splits(
     return first, Split(pixels[n:], labels[n:], domains[n:]), sizes
 
 
+def _resized(sizes: Sequence[tuple[int, int]], side: int) -> list[str]:
+    """What became of images, of these widths and heights, that are not of this side."""
+    if set(sizes) == {(side, side)}:
+        return []
+    before = "several sizes"
+    if len(sizes) == 1:
+        before = "{}x{}".format(*sizes[0])
+    enlarged = ", and so enlarged" if min(map(min, sizes)) < side else ""
+    return [f"resized to {side}x{side} from {before}{enlarged}"]
+
+
 def _read_images(spec: DatasetSpec, layout: Layout, cache: Path) -> Dataset:
     """Decode the images, which are grey if all of them are, and keep them for the next time."""
     with about(spec.title):
@@ -350,7 +361,8 @@ def _read_images(spec: DatasetSpec, layout: Layout, cache: Path) -> Dataset:
         notes.append(f"images of several sizes, all resized to {spec.shape[1]}x{spec.shape[2]}")
     if layout.divided:
         notes.append("every fifth image of a class (by name) is a test image")
-    remarks = remarks_on(train, test, layout.classes, layout.domains)
+    remarks = _resized(list(sizes), spec.shape[1])
+    remarks += remarks_on(train, test, layout.classes, layout.domains)
     found = from_splits(spec, train, test, layout.classes, "own images", notes, remarks)
     try:
         write(cache, found)

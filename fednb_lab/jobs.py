@@ -226,8 +226,8 @@ def missing(jobs: Iterable[Job]) -> list[Job]:
     return [job for job in each_once(jobs) if job.status not in ledger.RESULTS]
 
 
-def tell_other_code(jobs: Iterable[Job]) -> None:
-    """Print of which methods runs are recorded with other code than is here now."""
+def tell_other_code(jobs: Iterable[Job]) -> str:
+    """Print, and return, of which methods runs are recorded with other code than is here now."""
     is_other_code = functools.cache(sources.is_other_code)
     runs: Counter[str] = Counter()
     for job in each_once(jobs):
@@ -235,9 +235,11 @@ def tell_other_code(jobs: Iterable[Job]) -> None:
             method = papers.methods(job.notebook)[job.settings.method]
             runs[job.settings.method] += is_other_code(job.record.get("source"), method)
     named = [f"{method} ({number})" for method, number in runs.items() if number]
-    if named:
-        what = "recorded with other code of the method than is here now"
-        print(f"fednb: {what}: {', '.join(named)}; --again makes such runs again.", file=sys.stderr)
+    if not named:
+        return ""
+    what = f"recorded with other code of the method than is here now: {', '.join(named)}"
+    print(f"fednb: {what}; --again makes such runs again.", file=sys.stderr)
+    return what
 
 
 def folders_of(jobs: Iterable[Job]) -> str:

@@ -37,8 +37,8 @@ def check(path: Path, limits: sandbox.Limits = LIMITS) -> tuple[dict[str, str], 
     if not handout.cells:
         raise CourseError(
             f"{path.name} is no hand-out: its metadata does not say of what. Start from the file "
-            f"that your teacher gave you, or make one: `fednb course release {path.stem}`. In a copy "
-            "that `fednb copy` made run the cells below the exercises."
+            f"that your teacher gave you; a teacher makes one by `fednb course release {path.stem}`. In a "
+            "copy that `fednb copy` made run the cells below the exercises."
         )
     put_back = changed(nb, handout)
     whole, remarks = merged(nb, handout)

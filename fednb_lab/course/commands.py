@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fednb.errors import CourseError, check
+from fednb.errors import CourseError, NotebookError, check
 from fednb_lab.arguments import NOTEBOOK, argument, command, count
 
 _NBGRADER = "Starting nbgrader, which takes some seconds"
@@ -24,6 +24,8 @@ def course_release(args: argparse.Namespace) -> None:
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
+    for told in handout.missing_tags(args.notebook):
+        print(f"warning: {told}")
     print("Students install the wheel in course/students: it holds no solutions")
     if is_new:
         print(f"The course folder is new: call `fednb course grade` here, too, in {Path.cwd()}")
@@ -77,7 +79,15 @@ def course_grade(args: argparse.Namespace) -> None:
     """
     from fednb import papers
 
-    papers.path(args.notebook)
+    try:
+        papers.path(args.notebook)
+    except NotebookError as error:
+        is_here = Path("course", "source", args.notebook).exists()
+        way_out = (
+            f"{args.notebook} was released here: set FEDNB_NOTEBOOKS to the folder it lies in."
+        )
+        check(not is_here, way_out, CourseError)
+        raise error
     message = f"{args.path} is not there: name a folder or a zip of submissions."
     check(args.path is None or args.path.exists(), message, CourseError)
     print(_NBGRADER, file=sys.stderr, flush=True)

@@ -3,7 +3,9 @@
 import copy
 import re
 import shutil
+import symtable
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
@@ -17,6 +19,7 @@ from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, grades, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     EXERCISE,
+    EXERCISE_ID,
     TEMPLATES,
     counted,
     grade_id,
@@ -80,6 +83,11 @@ def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
                 cell.outputs = []
                 cell.execution_count = None
         num_graded = kinds["check"] + kinds["answer"]
+        if not kinds["solution"] + kinds["answer"]:
+            raise CourseError(
+                f"Exercise {number} has no solution: put a line `### BEGIN SOLUTION` above what "
+                "students are to write, and `### END SOLUTION` below it."
+            )
         if num_graded != len(points):
             raise CourseError(
                 f"Exercise {number} has {counted(len(points), 'number')} of points for {num_graded} "
@@ -225,6 +233,43 @@ def release(name: str) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(original.parent / file, target)
     return released
+
+
+def missing_tags(name: str) -> list[str]:
+    """Tell of cells that define names which exercises use, and which grading does not execute."""
+    nb = solved_assignment(name)
+    original = read_notebook(papers.path(name)).cells
+    numbers = {cell.id: number for number, cell in enumerate(original, start=1)}
+    executed = [cell for cell in nb.cells if "skip-execution" not in tags_of(cell)]
+    exercises = [cell for cell in executed if EXERCISE_ID.fullmatch(grade_id(cell))]
+    used = set().union(*(_names(cell)[0] for cell in exercises))
+    defined = set().union(*(_names(cell)[1] for cell in executed))
+    told = []
+    for cell in nb.cells:
+        lacking = (used - defined) & _names(cell)[1]
+        if cell not in executed and lacking:
+            told.append(
+                f"cell {numbers.get(cell.id, cell.id)} defines {', '.join(sorted(lacking))}, which "
+                f"exercises use, but grading does not execute it: tag it {' or '.join(BUILT_ON)}"
+            )
+    return told
+
+
+def _names(cell: NotebookNode) -> tuple[set[str], set[str]]:
+    """Return the global names that a code cell uses, and those that it gives a value to."""
+    used: set[str] = set()
+    given: set[str] = set()
+    if cell.cell_type != "code":
+        return used, given
+    with suppress(SyntaxError):
+        source = re.sub(r"(?m)^\s*[%!].*", "", cell.source)
+        scopes = [symtable.symtable(source, "cell", "exec")]
+        for scope in scopes:
+            names = [one for one in scope.get_symbols() if one.is_global()]
+            used |= {one.get_name() for one in names if one.is_referenced()}
+            given |= {one.get_name() for one in names if one.is_assigned() or one.is_imported()}
+            scopes += scope.get_children()
+    return used, given
 
 
 def _require_same_cells(nb: NotebookNode, before: NotebookNode, assignment: str) -> None:

@@ -27,7 +27,8 @@ EXERCISE = re.compile(
 )
 EXERCISE_ID = re.compile(r"exercise-(\d+)(?:-(check|answer))?(?:-(\d+))?")  # of a cell
 ATTACHMENT = re.compile(r"attachment:([^)\s\"'>]+)")  # a picture that was pasted into a text
-NOT_DONE = "not done yet"  # of a check whose solution is the stub
+# of a check whose solution is the stub, or ends in it
+NOT_DONE = "not done yet (`raise NotImplementedError()` stands in the cell)"
 NO_ANSWER = "no answer"
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
 LATE = "CellTimeoutError"  # that of a cell that was ended

@@ -114,6 +114,11 @@ def _require_fit(
     wrong += [cell.id for cell in nb.cells if _is_waiting(cell) and cell.id not in partners]
     if place.parent.parent == notebook.parent:
         wrong += sorted(set(partners) - {cell.id for cell in nb.cells})
+    if wrong and not place.exists():
+        raise CourseError(
+            f"{notebook.name} asks for solutions, which are not here: hand-outs are made where "
+            f"{place} is, and the students' installation has none."
+        )
     if wrong:
         raise CourseError(
             f"{notebook.name} and its solutions, {place}, do not fit in cell {wrong[0]}: both have "

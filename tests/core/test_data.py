@@ -361,7 +361,7 @@ WRONG_ARRAYS = [
     ("labels are 10, 20, 30, but there are 3 classes", relabelled(lambda y: 10 * y + 10)),
     ("labels are 0, 1, 2, but there are 2 classes", lambda a: {"classes": ["cat", "dog"]}),
     (r"shape .89.: .* the 90 images", lambda a: {"labels": a["labels"][:-1]}),
-    (r"are float64: give bytes .*\(255 \* images\)", each(lambda x: x / 255)),
+    (r"are float64: give bytes .*\(255 / M \* images\)", each(lambda x: x / 255)),
     ("are int64: give bytes", each(lambda x: x.astype(int) * 1000)),
     ("have shape .90, 768.: give", each(lambda x: x.reshape(len(x), -1))),
     ("shape .90, 3, 9, 16.: give .* square", each(lambda x: x[:, :, :9])),

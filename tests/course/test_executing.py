@@ -4,7 +4,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb_lab.course import sandbox
-from fednb_lab.course.notebooks import first_error
+from fednb_lab.course.notebooks import NOT_DONE, first_error
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def test_checks_count_whose_solutions_and_own_lines_ran_to_their_end():
         "",
         "AssertionError: not one",
         "its solution ended with ZeroDivisionError: division by zero",
-        "not done yet",
+        NOT_DONE,
         "DeadKernelError: Kernel died",
         "NotExecuted: the kernel was lost in a cell above",
     ]

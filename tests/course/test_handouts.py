@@ -335,16 +335,16 @@ def drop_cell(path, name):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda nb, place: change_cell(nb, "e1", "Twice x", "2 x"), "e1"),
-        (lambda nb, place: drop_cell(nb, "e2"), "e2"),
-        (lambda nb, place: drop_cell(place, "e2"), "e2"),
-        (lambda nb, place: place.unlink(), "e1"),
+        (lambda nb, place: change_cell(nb, "e1", "Twice x", "2 x"), "do not fit in cell e1:"),
+        (lambda nb, place: drop_cell(nb, "e2"), "do not fit in cell e2:"),
+        (lambda nb, place: drop_cell(place, "e2"), "do not fit in cell e2:"),
+        (lambda nb, place: place.unlink(), "which are not here"),
     ],
     ids=["changed", "no-exercise", "no-solution", "none"],
 )
 def test_solutions_that_do_not_fit_are_an_error_that_names_the_cell(parted, spoil, said):
     spoil(parted, solutions.where(parted))
-    with pytest.raises(CourseError, match=f"do not fit in cell {said}:"):
+    with pytest.raises(CourseError, match=said):
         solutions.solved(parted)
 
 
@@ -381,3 +381,17 @@ def test_no_notebook_shows_a_solution_and_all_numbered_ones_have_some():
     for path in papers.notebooks(extras=True):
         text = path.read_text(encoding="utf-8")
         assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", text), path
+
+
+def test_a_cell_that_exercises_use_and_grading_leaves_out_is_named(short):
+    assert not handout.missing_tags("short")
+    nb = read(short)
+    next(cell for cell in nb.cells if cell.id == "imports").metadata["tags"] = []
+    nbformat.write(nb, short)
+    (told,) = handout.missing_tags("short")
+    assert told.startswith("cell 2 defines np,") and "setup" in told
+
+
+@every_notebook
+def test_exercises_of_every_notebook_use_only_what_grading_executes(path):
+    assert not handout.missing_tags(path.stem)

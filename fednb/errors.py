@@ -98,8 +98,7 @@ def is_word_of_python(name: str) -> bool:
 
 def guess_beside(path: Path, pattern: str = "*") -> str:
     """Such as `` (did you mean decay.ipynb?)``; empty if nothing beside a path is called alike."""
-    alike = path.parent.glob(pattern) if pattern != "*" else path.parent.glob(f"*{path.suffix}")
-    names = {one.stem: one.name for one in alike}
+    names = {one.stem: one.name for one in path.parent.glob(pattern)}
     closest = difflib.get_close_matches(path.stem, names, 1)
     return f" (did you mean {path.with_name(names[closest[0]])}?)" if closest else ""
 

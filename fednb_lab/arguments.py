@@ -95,7 +95,11 @@ def write(files: Mapping[Path, str], beside: TextIO | None = None) -> None:
 
 def check_sweep_file(path: Path) -> None:
     """Refuse what is no sweep file, or not there, before anything slow is imported."""
-    check(path.exists(), f"{path}: No such file or directory{guess_beside(path, '*.y*ml')}.", SweepError)
+    check(
+        path.exists(),
+        f"{path}: No such file or directory{guess_beside(path, '*.y*ml')}.",
+        SweepError,
+    )
     message = (
         f"{path} is no sweep file (*.yaml), which says which runs of a notebook are made: "
         "`fednb run` makes one run of a notebook, and `fednb new NAME` writes an example of a file."

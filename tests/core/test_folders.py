@@ -185,6 +185,17 @@ def test_a_folder_is_described_in_one_line_once(root, capsys):
     assert "left out: val (10 images), 4 other files (README, " in line
     assert "2 folders without images (marks, test/pig)" in line
     assert "never tested: cow" in found.remark and found.remark in line
+    assert "resized to 32x32 from several sizes" in found.remark
+
+
+@pytest.mark.parametrize(
+    ("side", "said"),
+    [(16, "resized to 16x16 from 12x12, and so enlarged"), (8, "from 12x12"), (12, "")],
+)
+def test_images_that_are_resized_are_said_to_be(root, side, said):
+    write_tree(root / "pets", pets("", side=12, seed=1))
+    assert data.load(f"folder:pets@{side}").remark.endswith(said)
+    assert ("resized" in data.load(f"folder:pets@{side}").remark) == (side != 12)
 
 
 def test_a_class_that_a_domain_does_not_have_is_named(root, capsys):

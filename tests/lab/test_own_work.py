@@ -120,6 +120,12 @@ def test_a_network_of_ones_own_is_known_to_all_runs_of_a_comparison(
     records = [ledger.read(path) for path in ledger.runs_folder().glob("*.json")]
     assert {record["method"] for record in records} == {"FedAvg", "A", "B"}
     assert len({record["model_parameters"] for record in records}) == 1
+    (path,) = ledger.runs_folder().glob("A-*.json")
+    (page,) = tmp_path.glob("results/compare/*.md")
+    assert "other code" not in page.read_text()
+    ledger.write(path, ledger.read(path) | {"source": "0" * 12})
+    assert cli.main(["compare", "FedAvg", first, "b.ipynb", *WITH_NETWORK]) == 0
+    assert "other code of the method than is here now: A (1)" in page.read_text()
 
 
 def test_two_networks_of_one_name_are_refused(

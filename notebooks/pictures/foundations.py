@@ -260,7 +260,9 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
     return figure
 
 
-@plots.described("Accuracy of FedAvg over rounds, where more local epochs are faster, and over epochs, where they are slower")
+@plots.described(
+    "Accuracy of FedAvg over rounds, where more local epochs are faster, and over epochs, where they are slower"
+)
 def epochs(curves: Mapping[str, pd.DataFrame], local_epochs: Sequence[int]) -> Figure:
     """FedAvg's accuracy over the rounds and over all local epochs, a line for each seed.
 

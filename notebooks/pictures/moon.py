@@ -115,8 +115,8 @@ def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarr
         ax.axhline(minimum, color="0.5", lw=1)
         ax.plot(len(path) - 0.4, minimum, "*", ms=16, color="black", clip_on=False)
         ax.set(title=f"the same clients, from {start}", xlabel="rounds done", ylabel="direction of z_glob (degrees)")
-        ax.margins(y=0.12)
-        plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, 5))
+        ax.margins(y=0.16)
+        plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, -13))
     axes[1].legend(frameon=False, fontsize="small", loc="upper right", reverse=True)
     return figure
 

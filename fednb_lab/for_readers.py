@@ -24,6 +24,7 @@ from fednb_lab.tuning import tunings
 
 # Curves are large, so only those are written that a notebook draws.
 CURVES = [
+    "digits-fedavg-epochs",
     "moon-1-cifar10",
     "fedproc-2",
     "fedproc-control",

@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from fednb.papers.pictures import scheme
@@ -23,6 +24,7 @@ minima = np.array([[-1.0, 1.0], [1.5, -0.5]])
 best = np.linalg.solve(A.sum(0), np.einsum("nij,nj->i", A, minima))  # of F_1 + F_2
 
 CLIENTS = ("#8c6bb1", "#2a9d8f")
+EPOCHS = ("#1b9e77", "#666666", "#d95f02")  # one, five and twenty local epochs
 _WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # behind a text that crosses lines
 
 
@@ -250,10 +252,31 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
         ax.plot([0, 1, 2], lines, "-", marker=".", lw=1, alpha=0.3, **look)
         ax.plot([0, 1, 2], lines.mean(1), "-", marker="o", lw=4, ms=9, **look)
         for x, mean in enumerate(lines.mean(1)):
-            plots.label(ax, (x, mean), f"{mean:.0f}", (0, -19), ha="center", weight="bold", bbox=_WHITE)
+            place = (x, 102) if mean > 90 else (x, mean - 14)  # above the bundle of lines, or below
+            ax.text(*place, f"{mean:.0f}", ha="center", weight="bold", bbox=_WHITE)
         ax.set_xticks([0, 1, 2], ["before", "after the\nlocal round", "after\naveraging"])
-        ax.set(title=f"{title} of the class", xlim=(-0.3, 2.3), ylim=(-3, 103))
+        ax.set(title=f"{title} of the class", xlim=(-0.3, 2.3), ylim=(-3, 112))
     axes[0].set_ylabel("accuracy on the class (%)")
+    return figure
+
+
+@plots.described(
+    "Accuracy of FedAvg over rounds, where more local epochs are faster, and over epochs, where they are slower"
+)
+def epochs(curves: Mapping[str, pd.DataFrame], local_epochs: Sequence[int]) -> Figure:
+    """FedAvg's accuracy over the rounds and over all local epochs, a line for each seed.
+
+    ``curves``: for each number of local epochs the accuracy (%), [seeds, rounds].
+    """
+    figure, (by_round, by_epoch) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+    for (name, accuracy), count, colour in zip(curves.items(), local_epochs, EPOCHS, strict=True):
+        rounds = accuracy.columns.to_numpy(dtype=float)
+        for ax, places in ((by_round, rounds), (by_epoch, count * rounds)):
+            ax.plot(places, accuracy.T, color=colour, lw=1.2)
+            ax.plot([], [], color=colour, lw=2.5, label=name)  # for the legend
+    by_round.set(xlabel="rounds", ylabel="test accuracy (%)", xlim=(0, 42))
+    by_epoch.set(xlabel="epochs at each client, in all rounds so far")
+    by_epoch.legend(frameon=False, loc="lower right")
     return figure
 
 

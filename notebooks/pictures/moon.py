@@ -99,15 +99,14 @@ def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
 
 
 @plots.described("Left, MOON stops nearer to the minimum than FedAvg; right, with mu = 3 it arrives later")
-def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float, np.ndarray]) -> Figure:
-    """The global direction over rounds, for clients that only drift and for clients that still learn.
+def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarray]) -> Figure:
+    """The global direction over rounds, of the same clients from a near and from a far start.
 
-    Both by the weight μ, in degrees, [rounds + 1]; the best directions are -51° and 60°.
+    Both by the weight μ, in degrees, [rounds + 1]; the best direction is -51°.
     """
-    best = np.degrees(np.arctan2(-2.5 * np.sin(np.radians(60)), 3.5 * np.cos(np.radians(60))))
-    panels = [(drifting, best, "clients that drift"), (learning, 60.0, "clients that still learn")]
+    minimum = np.degrees(np.arctan2(-np.sin(np.radians(60)), 1.4 * np.cos(np.radians(60))))
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.8))
-    for ax, (paths, minimum, title) in zip(axes, panels, strict=True):
+    for ax, paths, start in zip(axes, (near, far), ("near the minimum", "far away"), strict=True):
         for mu, path in reversed(list(paths.items())):  # FedAvg last, on top of what agrees with it
             look: dict[str, Any] = {"color": plots.colour("MOON" if mu else "FedAvg")}
             style = "--" if mu == 3 else "-"
@@ -115,10 +114,10 @@ def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float,
             ax.plot(path, style, marker=".", lw=1.6, label=words, **look)
         ax.axhline(minimum, color="0.5", lw=1)
         ax.plot(len(path) - 0.4, minimum, "*", ms=16, color="black", clip_on=False)
-        ax.set(title=title, xlabel="rounds done", ylabel="direction of z_glob (degrees)")
-        ax.margins(y=0.12)
-        plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, 5))
-    axes[1].legend(frameon=False, fontsize="small", loc="lower right", reverse=True)
+        ax.set(title=f"the same clients, from {start}", xlabel="rounds done", ylabel="direction of z_glob (degrees)")
+        ax.margins(y=0.16)
+        plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, -13))
+    axes[1].legend(frameon=False, fontsize="small", loc="upper right", reverse=True)
     return figure
 
 
@@ -180,7 +179,7 @@ def author_log() -> Figure:
         ax.plot(accuracy.index, accuracy, color=colour, lw=1.5, label="ours, seed 0")
         rounds = [int(when.removeprefix("round ")) for when in log[name]]
         reported = list(log[name].values())
-        ax.plot(rounds, reported, "D", color="black", mfc="white", ms=8, label="log of MOON's author")
+        ax.plot(rounds, reported, "D", color="black", mfc="white", ms=8, label="Flower's log, by MOON's author")
         ax.set(title=name, xlabel="communication round", xlim=(0, 103), ylim=(55, 73))
         ax.grid(axis="y", alpha=0.3)
         ax.legend(frameon=False, loc="lower right")

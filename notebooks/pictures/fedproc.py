@@ -1,6 +1,6 @@
 """Pictures of notebook 02: what the line and the pull do, how hard it pulls, do clients agree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -203,9 +203,7 @@ def _draw_pull_by_angle(ax: Axes) -> None:
 @plots.described(
     "Clients that train alone put a class in different places; with shared prototypes, or in a federation, far less"
 )
-def agreement(
-    angles: Mapping[str, tuple[Tensor, Tensor]], accuracies: Mapping[str, float]
-) -> Axes:
+def agreement(angles: Mapping[str, tuple[Tensor, Tensor]], accuracies: Mapping[str, float]) -> Axes:
     """Angles between prototypes of two clients: of the same class, and of different ones.
 
     ``angles``: both, in degrees, by how the clients were trained: alone or with a method. A dot is
@@ -235,20 +233,25 @@ def _look(name: str) -> dict[str, Any]:
     return {"color": _colour(name), "lw": 2, "ls": "--" if "unit norm" in name else "-"}
 
 
-@plots.described(
-    "Accuracy stays low for some rounds and then rises; both losses fall, the contrast by little at first"
-)
-def the_run(record: Mapping[str, Any], name: str, alphas: Sequence[float]) -> Figure:
-    """A run's accuracy and the terms of its loss, without their weights: alpha of each round, and the rest."""
+@plots.described("Accuracy stays low for some rounds and then rises; both losses fall, the contrast by little at first")
+def the_run(record: Mapping[str, Any], name: str, weight: Callable[[int, int], float]) -> Figure:
+    """A run's accuracy, and the terms of its loss without the weights of FedProc's usual schedule.
+
+    ``weight``: α by the round and the number of rounds, if it begins at one.
+    """
     figure = history(record, name)
-    if name != "FedProc":
+    given = record["settings"]
+    if name != "FedProc" or given["alpha_schedule"] != "linear" or given["first_round_ce"]:
         return figure
-    weights = {"contrastive": np.array(alphas), "cross-entropy": 1 - np.array(alphas)}
+    num_rounds = given["alpha_rounds"] or given["num_rounds"]
+    alphas = given["alpha"] * np.array([weight(t, num_rounds) for t in range(given["num_rounds"])])
+    weights = {"contrastive": alphas, "cross-entropy": 1 - alphas}
     right = figure.axes[1]
     for line in right.lines:
         weight = weights[str(line.get_label())]
         is_there = weight > 0
-        line.set_data(line.get_xdata()[is_there], line.get_ydata()[is_there] / weight[is_there])
+        rounds, terms = np.array(line.get_data(), dtype=float)
+        line.set_data(rounds[is_there], terms[is_there] / weight[is_there])
     right.relim()
     right.set(ylabel="mean training loss,\nwithout its weight", ylim=(0, None))
     return figure

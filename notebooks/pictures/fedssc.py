@@ -1,6 +1,6 @@
 """Pictures of notebook 03: what drawn clients share of a class, and what a client wants to know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ _WANTED = _CENTRE + np.array([0.9, 0.5])
 
 
 @plots.described(
-    "Over FedAvg a client's own means gain nothing, one drawn client's two points, all clients' three, unit norm four; MOON's contrast takes some away"
+    "Over FedAvg a client's own means gain nothing, others' means gain, unit norm more; with MOON's contrast gains are smaller"
 )
 def whose_means() -> Axes:
     """What each kind of class means, or none of them, is worth over FedAvg: ten seeds each."""
@@ -219,25 +219,37 @@ def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-@plots.described("Accuracy rises over ten rounds, as FedAvg's; the class contrast begins in round 2 and falls from round 4 on")
-def the_run(record: Mapping[str, Any], name: str, weights: Sequence[float]) -> Figure:
+@plots.described(
+    "Accuracy rises as FedAvg's; the class contrast falls until its weight begins to fall, and then hardly changes"
+)
+def the_run(record: Mapping[str, Any], name: str, weight: Callable[..., float]) -> Figure:
     """A run's accuracy and the terms of its loss, beside the recorded run of FedAvg with seed 0.
 
-    The class contrast is drawn without its ``weights``, those of the rounds, which stand beside it.
+    The class contrast is drawn without its weight, which stands beside it. ``weight`` gives it by
+    the round, the number of rounds, where it begins and ends, and the rounds of the warm-up.
     """
     figure = history(record, name)
     left, right = figure.axes
     of_fedavg = results.accuracies("digits-fedssc")["FedAvg"].loc[0]
     left.plot(of_fedavg, color="0.6", zorder=0, label="FedAvg, seed 0")
     left.legend(fontsize="small", frameon=False)
-    for line in right.lines:
+    for line in list(right.lines):
         terms = np.array(line.get_ydata(), dtype=float)
         terms[terms == 0] = np.nan  # a contrast without vectors is none
-        if line.get_label() == "class-contrast":
-            terms = terms / np.array(weights)
-            right.plot(line.get_xdata(), weights, color="0.6", zorder=0, label="weight of the class contrast")
+        if line.get_label() == "class-contrast" and record["settings"]["mu_glob_schedule"] == "hold":
+            weights = _weights_of(record["settings"], weight)
+            terms /= weights
+            label = "weight of the class contrast"
+            right.plot(line.get_xdata(), weights, color="0.6", zorder=0, label=label)
         line.set_ydata(terms)
     right.relim()
     right.set(ylabel="mean training loss", ylim=(0, None))
     right.legend(fontsize="small", frameon=False)
     return figure
+
+
+def _weights_of(given: Mapping[str, Any], weight: Callable[..., float]) -> np.ndarray:
+    """The weight of the class contrast in each round of a run with these settings."""
+    rounds = given["num_rounds"]
+    ends = (given["mu_glob"], given["mu_glob_end"], given["warmup"])
+    return np.array([weight(t, rounds, *ends) for t in range(rounds)])

@@ -23,7 +23,7 @@ _WANTED = _CENTRE + np.array([0.9, 0.5])
 
 
 @plots.described(
-    "Over FedAvg a client's own means gain nothing, others' means gain, unit norm more; with MOON's contrast gains are smaller"
+    "Over FedAvg a client's own means gain nothing, others' gain, unit norm more; with MOON's contrast gains are smaller"
 )
 def whose_means() -> Axes:
     """What each kind of class means, or none of them, is worth over FedAvg: ten seeds each."""

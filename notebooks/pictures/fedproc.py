@@ -233,7 +233,7 @@ def _look(name: str) -> dict[str, Any]:
     return {"color": _colour(name), "lw": 2, "ls": "--" if "unit norm" in name else "-"}
 
 
-@plots.described("Accuracy stays low for some rounds and then rises; both losses fall, the contrast by little at first")
+@plots.described("Accuracy stays low for some rounds and then rises; the cross-entropy falls far, the contrast much less")
 def the_run(record: Mapping[str, Any], name: str, weight: Callable[[int, int], float]) -> Figure:
     """A run's accuracy, and the terms of its loss without the weights of FedProc's usual schedule.
 

@@ -34,7 +34,7 @@ def whose_means() -> Axes:
         "all clients', its own among them": (small, "all devices"),
         "all clients' but its own": (small, "all other devices"),
         "no means, but unit norm": (small, "FedAvg, z of length 1"),
-        "with MOON's contrast:   one drawn client's (FedSSC)": (both, "FedSSC"),
+        "η = 0.01, with MOON's:   one drawn client's (FedSSC)": (both, "FedSSC"),
         "all clients'": (both, "k=10"),
         "η = 0.03:   all clients'": (large, "without l_moon, k=10"),
         "no means, but unit norm ": (large, "FedAvg, z of length 1"),
@@ -244,7 +244,8 @@ def the_run(record: Mapping[str, Any], name: str, weight: Callable[..., float]) 
         line.set_ydata(terms)
     right.relim()
     right.set(ylabel="mean training loss", ylim=(0, None))
-    right.legend(fontsize="small", frameon=False)
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+    right.legend(fontsize="small", frameon=False, **above)
     return figure
 
 

@@ -1,6 +1,6 @@
-"""Pictures of notebook 02: classes that open, the pull on images, what shared prototypes do."""
+"""Pictures of notebook 02: what the line and the pull do, how hard it pulls, do clients agree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fednb.papers.pictures import scheme
+from fednb.papers.pictures.foundations import history
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -67,22 +68,26 @@ def _colour(row: str) -> str:
 
 
 @plots.described(
-    "Images of three classes point nearly one way; the line makes them equally long, the pull turns them into a star"
+    "Images of three classes point nearly one way; the line moves them onto the circle, the pull turns them into a star"
 )
 def line_and_pull() -> Figure:
-    """What the line and the pull do to the same made-up images of three classes."""
+    """What the line and the pull do to the same made-up images of three classes, and both."""
     moments = _bundle(1.0)
     angles, _, _ = moments[0]
     turned, prototypes, _ = moments[STEPS[-1]]
     draws = torch.Generator().manual_seed(5)
     lengths = (0.3 * torch.randn(angles.shape, generator=draws)).exp().clamp(0.5, 1.65)
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3.7))
+    ones = torch.ones_like(lengths)
+    steps = f"after {STEPS[-1]} steps"
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3.3))
     _draw_images(axes[0], angles, lengths, "before")
-    _draw_images(axes[1], angles, torch.ones_like(lengths), "the line: every length is 1")
-    _draw_images(axes[2], turned, lengths, "the pull: every class turns")
-    for prototype, colour in zip(prototypes, CLASSES, strict=True):
-        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
-        axes[2].annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
+    _draw_images(axes[1], angles, ones, "the line, at once")
+    _draw_images(axes[2], turned, lengths, f"the pull, {steps}")
+    _draw_images(axes[3], turned, ones, f"both, {steps}")
+    for ax in axes[2:]:
+        for prototype, colour in zip(prototypes, CLASSES, strict=True):
+            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+            ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
     return figure
 
 
@@ -102,11 +107,11 @@ def with_and_without() -> Axes:
     """FedAvg with the line, with the pull, with both: accuracies of all seeds, and their means."""
     rows = {
         "FedAvg": "FedAvg",
-        "+ the line\n(the control)": "FedAvg, z of length 1",
-        "+ the pull\n(FedProc)": "FedProc as printed",
-        "+ both": "FedProc, z of length 1",
+        "with the line\n(the control)": "FedAvg, z of length 1",
+        "first the pull, then\nthe cross-entropy\n(FedProc)": "FedProc as printed",
+        "FedProc\nwith the line": "FedProc, z of length 1",
     }
-    _, ax = plt.subplots(figsize=(7.5, 3.6))
+    _, ax = plt.subplots(figsize=(7.5, 3.8))
     draws = np.random.default_rng(0)
     for x, row in enumerate(rows.values()):
         cell = results.cell("digits-fedproc-control", row, "lr 0.03")
@@ -136,15 +141,16 @@ def bundle_to_move(temperature: float = 1.0) -> None:
 )
 def pull() -> Figure:
     """Where the contrast turns images of one class on a circle, and how hard it pulls over the angle."""
-    layout: dict[str, Any] = {"width_ratios": [1, 1.7]}
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), gridspec_kw=layout)
-    _draw_pull(left)
+    layout: dict[str, Any] = {"width_ratios": [1, 1, 1.5]}
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.3), gridspec_kw=layout)
+    _draw_pull(left, 1.0, "three classes, τ = 1")
+    _draw_pull(middle, 0.1, "τ = 0.1, arrows at a tenth")
     _draw_pull_by_angle(right)
     return figure
 
 
-def _draw_pull(ax: Axes, temperature: float = 1.0) -> None:
-    """Steps down the gradient of images of one class around a star of three prototypes."""
+def _draw_pull(ax: Axes, temperature: float, title: str) -> None:
+    """Steps down the gradient, times τ, of images of one class around a star of three prototypes."""
     corners = torch.tensor([90.0, 210.0, 330.0], dtype=torch.float64).deg2rad()
     star = torch.stack([corners.cos(), corners.sin()], -1)
     angles = torch.arange(0, 360, 20, dtype=torch.float64).deg2rad().requires_grad_()
@@ -153,7 +159,7 @@ def _draw_pull(ax: Axes, temperature: float = 1.0) -> None:
     loss = F.cross_entropy(z @ star.T / temperature, labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, angles)
     along = torch.stack([-angles.sin(), angles.cos()], -1).detach()
-    arrows = -0.45 * along * gradient[:, None]
+    arrows = -0.4 * temperature * along * gradient[:, None]
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
     for prototype, colour in zip(star, (CLASSES[0], "0.75", "0.75"), strict=True):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
@@ -161,7 +167,6 @@ def _draw_pull(ax: Axes, temperature: float = 1.0) -> None:
     dots = z.detach()
     ax.scatter(*dots.T, s=12, color=CLASSES[0], alpha=0.6, lw=0)
     ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.014)
-    title = f"three classes, τ = {temperature:g}"
     ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", title=title)
     ax.axis("off")
 
@@ -188,7 +193,7 @@ def _draw_pull_by_angle(ax: Axes) -> None:
         end = (90, force[-1].item())
         plots.label(ax, end, f"τ = {temperature:g}", (-4, above), ha="right", **look)
     powers = (0.001, 0.01, 0.1, 1, 10)
-    ax.set(yscale="log", ylim=(0.0007, 40), xlim=(0, 90), title="ten classes")
+    ax.set(yscale="log", ylim=(0.0007, 40), xlim=(0, 90), title="ten classes, z of length 1")
     ax.set_yticks(powers, [f"{power:g}" for power in powers])
     ax.minorticks_off()
     ax.grid(axis="y", alpha=0.3)
@@ -198,21 +203,23 @@ def _draw_pull_by_angle(ax: Axes) -> None:
 @plots.described(
     "Clients that train alone put a class in different places; with shared prototypes, or in a federation, far less"
 )
-def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Axes:
+def agreement(angles: Mapping[str, tuple[Tensor, Tensor]], accuracies: Mapping[str, float]) -> Axes:
     """Angles between prototypes of two clients: of the same class, and of different ones.
 
     ``angles``: both, in degrees, by how the clients were trained: alone or with a method. A dot is
-    a median, a line spans the middle half.
+    a median, a line spans the middle half. ``accuracies``: on test images (%), of those that have one.
     """
     _, ax = plt.subplots(figsize=(8.5, 3.6))
+    names = []
     for y, (name, (same, different)) in enumerate(angles.items()):
+        names.append(f"{name} ({accuracies[name]:.1f} %)" if name in accuracies else name)
         colour = _colour("SOLO" if name.startswith("alone") else name)
         for of_pairs, height, fill in ((same, y - 0.12, colour), (different, y + 0.12, "white")):
             low, median, high = torch.quantile(of_pairs, torch.tensor([0.25, 0.5, 0.75])).tolist()
             ax.plot([low, high], [height] * 2, color=colour, lw=2.5, zorder=1)
             ax.plot(median, height, "o", color=colour, mfc=fill, ms=9, mew=1.5)
             plots.label(ax, (high, height), f"{median:.0f}°", (6, 0), va="center", size="small")
-    ax.set_yticks(range(len(angles)), list(angles))
+    ax.set_yticks(range(len(angles)), names)
     ax.plot([], [], "o", ms=9, color="0.35", label="the same class")
     ax.plot([], [], "o", ms=9, mew=1.5, color="0.35", mfc="white", label="different classes")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False, fontsize="small")
@@ -224,6 +231,30 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Axes:
 def _look(name: str) -> dict[str, Any]:
     """How a method's line is drawn: with unit norm it is dashed."""
     return {"color": _colour(name), "lw": 2, "ls": "--" if "unit norm" in name else "-"}
+
+
+@plots.described("Accuracy stays low for some rounds and then rises; the cross-entropy falls far, the contrast much less")
+def the_run(record: Mapping[str, Any], name: str, weight: Callable[[int, int], float]) -> Figure:
+    """A run's accuracy, and the terms of its loss without the weights of FedProc's usual schedule.
+
+    ``weight``: α by the round and the number of rounds, if it begins at one.
+    """
+    figure = history(record, name)
+    given = record["settings"]
+    if name != "FedProc" or given["alpha_schedule"] != "linear" or given["first_round_ce"]:
+        return figure
+    num_rounds = given["alpha_rounds"] or given["num_rounds"]
+    alphas = given["alpha"] * np.array([weight(t, num_rounds) for t in range(given["num_rounds"])])
+    weights = {"contrastive": alphas, "cross-entropy": 1 - alphas}
+    right = figure.axes[1]
+    for line in right.lines:
+        weight = weights[str(line.get_label())]
+        is_there = weight > 0
+        rounds, terms = np.array(line.get_data(), dtype=float)
+        line.set_data(rounds[is_there], terms[is_there] / weight[is_there])
+    right.relim()
+    right.set(ylabel="mean training loss,\nwithout its weight", ylim=(0, None))
+    return figure
 
 
 @plots.described(

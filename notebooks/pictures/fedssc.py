@@ -1,12 +1,13 @@
 """Pictures of notebook 03: what drawn clients share of a class, and what a client wants to know."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations, pairwise
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from fednb.papers.pictures.fedproc import CONTROL
 from fednb.papers.pictures.foundations import history
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,11 +16,39 @@ from fednb import partition, plots, results
 from fednb.federation import Federation
 
 _CLASSES = ("#440154", "#21918c", "#c25e00")  # a colour for each of three classes
-_WIDTHS = (6.0, 2.5, 2.0)  # an arrow that lies over another leaves its rim to be seen
 _CLIENTS = 10  # of the sketch
 _MEANS = np.random.default_rng(4).normal(size=(_CLIENTS, 2)) * (1, 0.7)  # one class, by ten clients
 _CENTRE = _MEANS.mean(0)
 _WANTED = _CENTRE + np.array([0.9, 0.5])
+
+
+@plots.described(
+    "Over FedAvg a client's own means gain nothing, others' gain, unit norm more; with MOON's contrast gains are smaller"
+)
+def whose_means() -> Axes:
+    """What each kind of class means, or none of them, is worth over FedAvg: ten seeds each."""
+    small, both, large = "digits-fedssc-own", "digits-fedssc-parts", "digits-fedssc-rate"
+    rows = {
+        "η = 0.01:   a client's own means": (small, "its own means"),
+        "one drawn client's": (small, "one drawn device"),
+        "all clients', its own among them": (small, "all devices"),
+        "all clients' but its own": (small, "all other devices"),
+        "no means, but unit norm": (small, "FedAvg, z of length 1"),
+        "η = 0.01, with MOON's:   one drawn client's (FedSSC)": (both, "FedSSC"),
+        "all clients'": (both, "k=10"),
+        "η = 0.03:   all clients'": (large, "without l_moon, k=10"),
+        "no means, but unit norm ": (large, "FedAvg, z of length 1"),
+    }
+    lines = []
+    for label, (table, row) in rows.items():
+        fedavg = results.cell(table, "without both (FedAvg)" if table == both else "FedAvg")
+        lead = results.compare(results.cell(table, row), fedavg)
+        colour = CONTROL if "unit norm" in label else plots.colour("FedSSC")
+        lines.append(results.ForestRow(label, lead, colour, results.numbers(lead)))
+    ax = results.draw_forest(lines, sides=("the variant", "plain FedAvg"))
+    for between in (4.5, 6.5):  # groups
+        ax.axhline(between, color="0.8", lw=1)
+    return ax
 
 
 @plots.described("Clouds of dots shrink as more clients are averaged, beside a star")
@@ -54,9 +83,10 @@ def _cloud(ax: Axes, number: int) -> None:
     arrow = {"arrowstyle": "-|>", "lw": 1.8, "color": "black"}
     ax.annotate("", tuple(_WANTED), tuple(_CENTRE), arrowprops=arrow)
     ax.plot(*_WANTED, "k*", ms=14)
-    ax.set(xlim=_CENTRE[0] + np.array([-2.6, 2.6]), ylim=_CENTRE[1] + np.array([-2.1, 2.1]))
-    ax.set_aspect("equal")
-    ax.axis("off")
+    ax.set(xlim=_MEANS[:, 0].min() + np.array([-0.3, 3.7]), ylim=_CENTRE[1] + np.array([-1.3, 1.5]))
+    ax.set(aspect="equal", xticks=[], yticks=[])
+    ax.spines[:].set_visible(True)
+    ax.spines[:].set_color("0.8")
 
 
 def _error(ax: Axes) -> None:
@@ -132,15 +162,15 @@ def two_clients() -> Figure:
     """Where three classes end that two clients have two by two, as arrows on a circle."""
     panels = {
         "before the first round": where_classes_end(True, num_rounds=0),
-        "a client knows its own two classes": where_classes_end(False),
-        "it is sent a vector of the third, too": where_classes_end(True),
+        "own means only": where_classes_end(False),
+        "and a vector of the third class": where_classes_end(True),
     }
     figure, axes = plt.subplots(1, len(panels), figsize=(10.5, 3.3))
     for ax, (title, angles) in zip(axes, panels.items(), strict=True):
         ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
         for k, place in enumerate(_spread(angles)):
             tip = _on_circle(angles[k])
-            arrow = {"arrowstyle": "-", "color": _CLASSES[k], "lw": _WIDTHS[k]}
+            arrow = {"arrowstyle": "-", "color": _CLASSES[k], "lw": 2.5}
             ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})
             text: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold"}
             ax.text(*(1.2 * _on_circle(place)), str(k), color=_CLASSES[k], **text)
@@ -189,16 +219,38 @@ def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-@plots.described("Accuracy rises over ten rounds, as FedAvg's; the class contrast begins in round 2 and falls to an eighth")
-def the_run(record: Mapping[str, Any], name: str) -> Figure:
-    """A run's accuracy and the terms of its loss, beside the recorded run of FedAvg with seed 0."""
+@plots.described(
+    "Accuracy rises as FedAvg's; the class contrast falls until its weight begins to fall, and then hardly changes"
+)
+def the_run(record: Mapping[str, Any], name: str, weight: Callable[..., float]) -> Figure:
+    """A run's accuracy and the terms of its loss, beside the recorded run of FedAvg with seed 0.
+
+    The class contrast is drawn without its weight, which stands beside it. ``weight`` gives it by
+    the round, the number of rounds, where it begins and ends, and the rounds of the warm-up.
+    """
     figure = history(record, name)
     left, right = figure.axes
     of_fedavg = results.accuracies("digits-fedssc")["FedAvg"].loc[0]
     left.plot(of_fedavg, color="0.6", zorder=0, label="FedAvg, seed 0")
     left.legend(fontsize="small", frameon=False)
-    for line in right.lines:
+    for line in list(right.lines):
         terms = np.array(line.get_ydata(), dtype=float)
         terms[terms == 0] = np.nan  # a contrast without vectors is none
+        if line.get_label() == "class-contrast" and record["settings"]["mu_glob_schedule"] == "hold":
+            weights = _weights_of(record["settings"], weight)
+            terms /= weights
+            label = "weight of the class contrast"
+            right.plot(line.get_xdata(), weights, color="0.6", zorder=0, label=label)
         line.set_ydata(terms)
+    right.relim()
+    right.set(ylabel="mean training loss", ylim=(0, None))
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+    right.legend(fontsize="small", frameon=False, **above)
     return figure
+
+
+def _weights_of(given: Mapping[str, Any], weight: Callable[..., float]) -> np.ndarray:
+    """The weight of the class contrast in each round of a run with these settings."""
+    rounds = given["num_rounds"]
+    ends = (given["mu_glob"], given["mu_glob_end"], given["warmup"])
+    return np.array([weight(t, rounds, *ends) for t in range(rounds)])

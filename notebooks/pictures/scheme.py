@@ -24,6 +24,7 @@ def messages(
     client: str,
     model: bool = True,
     new_at_client: bool = False,
+    height: float = 3.6,
 ) -> Axes:
     """One round of a method that sends prototypes, with a server above and three clients below.
 
@@ -34,7 +35,7 @@ def messages(
     colour = plots.colour(method)
     of_messages = _GREY if new_at_client else colour
     of_clients = colour if new_at_client else None
-    _, ax = plt.subplots(figsize=(10.4, 3.6))
+    _, ax = plt.subplots(figsize=(10.4, height))
     _box(ax, (4.8, 3.3), (6.6, 0.62), f"server: {server}", "#f0f0f0")
     for x, name in ((1.3, "client 0"), (4.8, "client 1"), (8.3, "client 2")):
         _box(ax, (x, 0.35), (2.7, 0.62), f"{name}: {client}", "#e8f1f8", of_clients)

@@ -28,7 +28,7 @@ _SHOWN = 150  # steps of a client that are drawn
 
 
 @plots.described(
-    "Fourteen differences in points: most lie at zero, averaging all clients a little above, ten steps far below"
+    "Thirteen differences in points: most lie at zero, averaging all clients a little above, ten steps far below"
 )
 def choices() -> Figure:
     """By how many points each choice that a paper leaves open changes a notebook's result."""

@@ -123,6 +123,10 @@ class Answers:
         lead = self._compare(*rows).lead
         return lead.judged and _number(lead.mean) > lead.half_width
 
+    def each_ahead(self, *rows: Any) -> bool:
+        """Tell whether the first row is ahead with each seed that both rows have."""
+        return min(self._compare(*rows).by_seed.values(), default=0.0) > 0
+
     def holds_zero(self, table: str, ahead: str, behind: str, *column: Any) -> bool:
         """Tell whether the interval of the lead holds zero, or there is none: neither is ahead."""
         is_ahead = self.sure(table, ahead, behind, *column)

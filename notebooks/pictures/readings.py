@@ -18,7 +18,13 @@ _CHOICES = {  # findings that have the differences, and of which notebook's meth
     "fedproto-distances": "FedProto (04)",
     "fedplcc-readings": "FedPLCC (05)",
 }
-_LEFT_OUT = ("the same, MNIST, n = 3", "mean squared error, λ = 100 (best held out)")  # one seed; not a reading
+_LEFT_OUT = (  # one seed; not readings
+    "the same, MNIST, n = 3",
+    "no pull: each client alone",
+    "mean squared error, λ = 100 (best held out)",
+)
+_TRAPS = {"L1 of the batch's means, λ = 0.01": "①", "ten steps, not five epochs": "②"}
+_SHOWN = 150  # steps of a client that are drawn
 
 
 @plots.described(
@@ -43,8 +49,14 @@ def choices() -> Figure:
         _draw_choice(ax, y, line, plots.colour(paper))
     for paper in dict.fromkeys(_CHOICES.values()):
         of_paper = [place for place, (name, _) in zip(places, lines, strict=True) if name == paper]
-        ax.text(_EDGE * 1.03, np.mean(of_paper), paper, color=plots.colour(paper), va="center", weight="bold")
-    ax.set_yticks(places, [line["label"] for _, line in lines])
+        (seeds, *_) = [line["seeds"] for name, line in lines if name == paper]
+        title = f"{paper}\n{seeds} seeds"
+        ax.text(_EDGE * 1.03, np.mean(of_paper), title, color=plots.colour(paper), va="center", weight="bold")
+    labels = []
+    for _, line in lines:
+        trap = _TRAPS.get(line["label"], "")
+        labels.append(f"{trap} {line['label']}".strip())
+    ax.set_yticks(places, labels)
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(-_EDGE, _EDGE), ylim=(places[-1] + 0.7, places[0] - 0.7))
     ax.set_xlabel("points that the other choice gains or loses, with its 95 % interval")
@@ -70,19 +82,20 @@ def _draw_choice(ax: Axes, y: float, line: Mapping[str, Any], colour: str) -> No
 
 
 @plots.described(
-    "By rounds, five epochs are far above ten steps; by steps taken, the short curve lies near the start of the long one"
+    "By rounds, five epochs are far above ten steps; by steps taken, the short curve lies a little below the long one"
 )
 def steps_or_epochs() -> Figure:
     """Recorded accuracies of FedPLCC by round, and the same by steps that a client has taken."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.6), sharey=True)
     recorded = results.accuracies("mini-fedplcc-readings")
-    for (row, steps), look in zip(STEPS.items(), ("-", "--"), strict=True):
+    colours = (plots.colour("FedPLCC"), "0.4")
+    for (row, steps), look, colour in zip(STEPS.items(), ("-", "--"), colours, strict=True):
         of_seeds = recorded[row]
         name = "five epochs a round" if steps == 50 else "ten steps a round"
         for ax, places in ((left, of_seeds.columns), (right, of_seeds.columns * steps)):
-            ax.plot(places, of_seeds.T, lw=0.6, ls=look, color=plots.colour("FedPLCC"))
-            ax.plot(places, of_seeds.mean(), lw=2.5, ls=look, color=plots.colour("FedPLCC"), label=name)
+            ax.plot(places, of_seeds.T, lw=0.6, ls=look, color=colour)
+            ax.plot(places, of_seeds.mean(), lw=2.5, ls=look, color=colour, label=name)
     left.set(xlabel="round", ylabel="mean accuracy (%)", ylim=(0, 100), title="by rounds")
-    right.set(xlabel="steps that a client has taken", title="the same runs, by steps")
+    right.set(xlabel="steps that a client has taken", title="the same runs, by steps", xlim=(0, _SHOWN))
     left.legend(frameon=False, fontsize="small", loc="upper left")
     return figure

@@ -21,6 +21,7 @@ _BESIDE = 1.05  # seeds of a trial are drawn this factor left or right of its me
 _TRIED = (BASELINE, "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
+_DIVERGED = {"x": "a run of it diverged", "o": "only a run of FedAvg diverged"}
 _SHORT = 15  # rounds, after which the other comparisons end
 _SENT = "side-digits-beta-0.1"  # whose messages the picture of bytes counts
 _OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
@@ -69,14 +70,17 @@ def _board(
 
     Groups are named above: each has a title, and the numbers of its first and its last column. A
     cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It has
-    a cross if a run diverged, and is empty if there are fewer than three seeds.
+    a cross if a run of its method diverged, a circle if only one of FedAvg did, and is empty if there
+    are fewer than three seeds.
     """
     x = 0.0
     places = []
+    used = []  # the marks of cells
     for setting in settings:
         x += setting.gap
         for y, name in enumerate(names):
-            _cell(ax, x, y, tables.lead_if_run(setting, name))
+            mark = "x" if tables.diverged(setting, name) else "o"
+            used.append(_cell(ax, x, y, tables.lead_if_run(setting, name), mark))
         ax.text(x, -0.65, setting.title, ha="center", va="bottom", size="small")
         places.append(x)
         x += 1
@@ -91,19 +95,21 @@ def _board(
     ax.spines[:].set_visible(False)
     kinds = {"ahead of FedAvg": _AHEAD, "behind": _BEHIND, "cannot be told apart": _UNCLEAR}
     marks = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
-    marks.append(Line2D([], [], ls="", marker="x", color="0.5", label="a run diverged"))
-    ax.figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=4)
+    for mark, name in _DIVERGED.items():
+        if mark in used:
+            marks.append(Line2D([], [], ls="", marker=mark, mfc="none", color="0.5", label=name))
+    ax.figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=len(marks))
 
 
-def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
-    """Draw a cell of `_board`."""
+def _cell(ax: Axes, x: float, y: float, of: Lead | None, mark: str) -> str | None:
+    """Draw a cell of `_board`; return its mark, if a run diverged."""
     if of is None or not of.judged:
-        return
+        return None
     look: dict[str, Any] = {"ha": "center", "va": "center"}
     if of.diverged or of.mean is None:
         ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=_UNCLEAR, lw=0))
-        ax.plot(x, y, "x", color="0.5", ms=5)
-        return
+        ax.plot(x, y, mark, color="0.5", mfc="none", ms=5)
+        return mark
     colour = _AHEAD if of.mean > 0 else _BEHIND
     if of.holds_zero:
         colour = _UNCLEAR
@@ -111,6 +117,7 @@ def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
     digits = 0 if abs(of.mean) >= 1 else 1
     text = f"{of.mean:+z.{digits}f}".replace("-", "−")
     ax.text(x, y, text, size="small", color="0.55" if of.holds_zero else "black", **look)
+    return None
 
 
 @plots.described(

@@ -137,12 +137,30 @@ def rate(table: str, method: str = BASELINE) -> str:
 
 def lead_if_run(setting: Setting, method: str) -> Lead | None:
     """The lead of a method over FedAvg in a setting; None if it has no runs there."""
-    table = setting.table
-    if method == ADJUSTED and setting.adjusted:
-        table = setting.adjusted
-    rows = _rows(table, setting.column)
-    names = [name for name in (method, f"{method}, λ = 0.1") if name in rows]
-    if not names:
+    row = _row_of(setting, method)
+    if row is None:
         return None
-    of = lead_in(table, names[0], column=setting.column)
+    of = lead_in(_table_of(setting, method), row.row, column=setting.column)
     return of if of.seeds else None
+
+
+def diverged(setting: Setting, method: str) -> bool:
+    """Whether a run of the method itself diverged in a setting."""
+    row = _row_of(setting, method)
+    return row is not None and row.diverged
+
+
+def _table_of(setting: Setting, method: str) -> str:
+    """The table that has a method in a setting."""
+    if method == ADJUSTED and setting.adjusted:
+        return setting.adjusted
+    return setting.table
+
+
+def _row_of(setting: Setting, method: str) -> Cell | None:
+    """What a method has in a setting; None if it was not run there."""
+    rows = _rows(_table_of(setting, method), setting.column)
+    for name in (method, f"{method}, λ = 0.1"):
+        if name in rows:
+            return rows[name]
+    return None

@@ -217,7 +217,7 @@ def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
     x, y = plane.represent(0)[plane.labels[0] == 2].T
     plots.label(ax, (x.mean(), y.max() + 0.3), "A's twos", (0, 0), color=_DIGITS[2], va="bottom", **look)
     ones = plane.represent(1)[plane.labels[1] == 1]
-    middle = ones.mean(0) - (0.2, 1.6)
+    middle = ones.mean(0) + (0.9, -1.3)
     for end in (ones[ones[:, 0].argmin()], ones[ones[:, 0].argmax()]):  # they lie along an arc
         ax.annotate("", end, middle, arrowprops={"arrowstyle": "->", "color": _DIGITS[1], "shrinkA": 8})
     plots.label(ax, tuple(middle), "B's ones", (0, 0), color=_DIGITS[1], va="top", **look)

@@ -192,7 +192,11 @@ class Answers:
         Measured are means over each row's seeds. Runs on data that stand in for the
         paper's have no printed number of their own: ``printed_in`` names the paper's table.
         """
-        cells = [cell for cell in self._cells_of(table) if cell.column == column and cell.mean is not None]
+        cells = [
+            cell
+            for cell in self._cells_of(table)
+            if cell.column == column and cell.mean is not None
+        ]
         if printed_in is None:
             cells = [cell for cell in cells if cell.printed is not None]
         if len(cells) < 3:

@@ -217,13 +217,13 @@ def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
     x, y = plane.represent(0)[plane.labels[0] == 2].T
     plots.label(ax, (x.mean(), y.max() + 0.3), "A's twos", (0, 0), color=_DIGITS[2], va="bottom", **look)
     ones = plane.represent(1)[plane.labels[1] == 1]
-    middle = ones.mean(0) + (0.9, -1.3)
+    middle = ones.mean(0) + np.array([0.9, -1.3])
     for end in (ones[ones[:, 0].argmin()], ones[ones[:, 0].argmax()]):  # they lie along an arc
         ax.annotate("", end, middle, arrowprops={"arrowstyle": "->", "color": _DIGITS[1], "shrinkA": 8})
     plots.label(ax, tuple(middle), "B's ones", (0, 0), color=_DIGITS[1], va="top", **look)
 
 
-@plots.described("Alone, clients lie apart; with a larger λ points come to their stars; at λ = 1 each class is a point")
+@plots.described("Alone, clients lie apart; with a larger λ points come to their stars; at λ = 1 stars 0 and 3 nearly meet")
 def weights(lams: Sequence[float] = (0, 0.01, 0.1, 1)) -> Figure:
     """The clients in the plane after their last round, for several λ."""
     fig, axes = plt.subplots(1, len(lams), figsize=(12, 3.3), sharex=True, sharey=True)
@@ -288,7 +288,7 @@ def _gains(ax: Axes) -> None:
         ax.fill_between(gains.columns, middle - half, middle + half, color=colour, alpha=0.12, lw=0)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(xlabel="communication round", ylabel="points more than with no pull")
-    ax.set_title(f"a pull to ... gains, over {len(nothing)} seeds", size=12)
+    ax.set_title(f"a pull to ... gains: {len(nothing)} seeds, 95 % bands", size=12)
     ax.legend(frameon=False, loc="upper right", fontsize="small")
 
 

@@ -73,9 +73,3 @@ def differences(
     """How far one is ahead of another in each pair: by seed, or by what else makes a pair."""
     pairs = [key for key in ahead if key in behind]
     return {key: sign * (ahead[key] - behind[key]) for key in pairs}
-
-
-def over_common_seeds(by_seed: Sequence[Mapping[int, float]]) -> list[float]:
-    """The mean of each over the seeds that all have, from values by seed."""
-    seeds = set.intersection(*map(set, by_seed))
-    return [float(np.mean([values[seed] for seed in seeds])) for values in by_seed]

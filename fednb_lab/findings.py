@@ -19,7 +19,7 @@ from scipy import stats
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb.leads import MIN_SEEDS, Lead, over_common_seeds
+from fednb.leads import MIN_SEEDS, Lead
 from fednb.results import cell_at
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf, measured
@@ -193,15 +193,19 @@ class Answers:
     def rank_correlation(self, table: str, column: str, printed_in: str | None = None) -> float:
         """Compute Spearman's coefficient of printed and measured values over a column's rows.
 
-        Measured are means over the seeds that all rows have. Runs on data that stand in for the
+        Measured are means over each row's seeds. Runs on data that stand in for the
         paper's have no printed number of their own: ``printed_in`` names the paper's table.
         """
-        cells = [cell for cell in self._cells_of(table) if cell.column == column and cell.values]
+        cells = [
+            cell
+            for cell in self._cells_of(table)
+            if cell.column == column and cell.mean is not None
+        ]
         if printed_in is None:
             cells = [cell for cell in cells if cell.printed is not None]
         if len(cells) < 3:
             raise _NotRun(f"{table}, {column}")
-        measured = over_common_seeds([cell.by_seed for cell in cells])
+        measured = [cell.mean for cell in cells]
         printed = [cell.printed for cell in cells]
         if printed_in is not None:
             printed = [reported_table(printed_in).number(cell.row, column) for cell in cells]

@@ -30,6 +30,7 @@ CURVES = [
     "fedproc-control",
     "fedssc-1",
     "digits-fedssc",
+    "digits-fedproto-targets",
     "mini-fedplcc-readings",
     "digits-feddyn-fednova",
     "side-long-beta-0.1",

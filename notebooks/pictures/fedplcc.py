@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fednb import data, finch, plots, results
 from fednb.data import Dataset
-from fednb.leads import over_common_seeds
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
 _IMAGE = 14  # degrees: of client 0
@@ -109,7 +108,7 @@ def _leftmost(prototypes: Prototypes, label: int) -> Tensor:
 
 
 def _panel(ax: Axes, clients: Sequence[Tensor], prototypes: Prototypes) -> None:
-    """The toy's images, a marker for each client, and prototypes as stars, with rays along their directions."""
+    """The toy's images, a marker for each client, and prototypes as stars; rays lead to their weights."""
     _half_plane(ax)
     colours = ["C0"] * 20 + ["C1"] * 20
     for z, marker in zip(clients, "os^D", strict=True):
@@ -122,8 +121,8 @@ def _panel(ax: Axes, clients: Sequence[Tensor], prototypes: Prototypes) -> None:
         weights = np.asarray(prototypes["weights"])
         sizes = 120 + 600 * np.minimum(weights, 0.5)
         _weights_beside(ax, directions, weights, prototypes["labels"])
-    for star, direction, colour in zip(stars, directions, of_class, strict=True):
-        ax.plot(*zip(star, direction * 1.06, strict=True), color=colour, lw=1.2, zorder=2)
+        for star, direction, colour in zip(stars, directions, of_class, strict=True):
+            ax.plot(*zip(star, direction * 1.06, strict=True), color=colour, lw=1.2, zorder=2)
     ax.scatter(*stars.T, s=sizes, c=of_class, **_STAR)
 
 
@@ -147,7 +146,7 @@ def kept(prototypes: Prototypes) -> Figure:
     directions = np.asarray(prototypes["vectors"])
     directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
     weights = np.asarray(prototypes["weights"])
-    panels = {"all weights 1": np.ones(len(weights)), "the paper's weights (P11)": weights}
+    panels = {"all weights 1": np.ones(len(weights)), "the paper's weights, shares of images": weights}
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.9), sharey=True)
     for ax, (title, given) in zip(axes, panels.items(), strict=True):
         _half_plane(ax)
@@ -174,15 +173,18 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         colour, style = ("black", "-") if j in largest else ("grey", ":")
         ax.plot(*zip(image, star, strict=True), color=colour, ls=style)
         x, y = 0.38 * image + 0.62 * star
-        ax.text(x, y, f"{products[j]:.2f}", color=colour, **look)
+        ax.text(x, y, f"{products[j]:.3f}", color=colour, **look)
 
 
 @plots.described("Prototypes of the class 3: one pale three of FedProto and of FPL, three of FedPLCC, the last a negative")
 def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
     """A class's prototypes of 64 pixels as images, by method; under those of FedPLCC their weights."""
     of_class = [select(one, one["labels"] == label) for one in answers.values()]
-    columns = sum(len(own["labels"]) + 1 for own in of_class) - 1  # one is left free between two
-    figure, axes = plt.subplots(1, columns, figsize=(1.6 * columns, 2.3))
+    ratios: list[float] = []
+    for own in of_class:
+        ratios += [1.0] * len(own["labels"]) + [0.3]  # free space between two methods
+    ratios.pop()
+    figure, axes = plt.subplots(1, len(ratios), figsize=(1.9 * sum(ratios), 2.5), width_ratios=ratios)
     for ax in axes:
         ax.axis("off")
     column = 0
@@ -219,21 +221,19 @@ _OF_THE_PAPER = {  # our table, the reported one
 def beside_print() -> Figure:
     """Accuracies of eight methods in the paper's order: reported as rings, ours a dot for each seed.
 
-    Above each panel stands Spearman's rank correlation of both over the methods, of means over the
-    seeds that all of them have.
+    Above each panel stands Spearman's rank correlation of both over the methods, of means over seeds.
     """
     figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.9))
     for ax, (name, (table, number)) in zip(axes, _OF_THE_PAPER.items(), strict=True):
         told = results.printed(f"FedPLCC Table {number}")
-        cells = [one for one in results.cells(table) if one.column == "Avg." and one.values]
+        cells = [one for one in results.cells(table) if one.column == "Avg." and one.mean is not None]
         cells.sort(key=lambda cell: _average(told, cell.row))
         in_print = [_average(told, cell.row) for cell in cells]
         for place, (cell, reported) in enumerate(zip(cells, in_print, strict=True)):
             colour = plots.colour(cell.method)
             ax.plot(reported, place, "o", **plots.PRINTED)
             ax.plot(cell.values, [place] * len(cell.values), "o", color=colour, ms=6)
-        means = over_common_seeds([cell.by_seed for cell in cells])
-        rank = stats.spearmanr(in_print, means).statistic
+        rank = stats.spearmanr(in_print, [cell.mean for cell in cells]).statistic
         ax.set_title(f"{name}: rank correlation {rank:.2f}", size=12)
         ax.set_yticks(range(len(cells)), [cell.row.split(" (")[0] for cell in cells])
         ax.set_xlabel("accuracy, mean over domains (%)")

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 from scipy.special import softmax
 
 from fednb import data, plots, results
+from fednb.leads import lead_of
 from fednb.partition import Parts
 
 _CLIENTS = ("#8c6bb1", "#2a9d8f")
@@ -209,22 +210,28 @@ def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
 
 def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
     """Say whose are the ones and twos of two clients that have trained alone."""
-    for client, k, name, right in ((0, 1, "A's ones", 0.0), (1, 1, "B's ones", 0.8), (1, 2, "B's twos", 0.0)):
+    look: dict[str, Any] = {"weight": "bold", "size": 10, "ha": "center"}
+    for client, k, name in ((0, 1, "A's ones"), (1, 2, "B's twos")):
         x, y = plane.represent(client)[plane.labels[client] == k].T
-        below = (x.mean() + right, y.min() - 0.3)
-        plots.label(ax, below, name, (0, 0), color=_DIGITS[k], weight="bold", size=10, ha="center", va="top")
+        plots.label(ax, (x.mean(), y.min() - 0.3), name, (0, 0), color=_DIGITS[k], va="top", **look)
     x, y = plane.represent(0)[plane.labels[0] == 2].T
-    above = (x.mean(), y.max() + 0.3)
-    plots.label(ax, above, "A's twos", (0, 0), color=_DIGITS[2], weight="bold", size=10, ha="center", va="bottom")
+    plots.label(ax, (x.mean(), y.max() + 0.3), "A's twos", (0, 0), color=_DIGITS[2], va="bottom", **look)
+    ones = plane.represent(1)[plane.labels[1] == 1]
+    middle = ones.mean(0) + np.array([0.9, -1.3])
+    for end in (ones[ones[:, 0].argmin()], ones[ones[:, 0].argmax()]):  # they lie along an arc
+        ax.annotate("", end, middle, arrowprops={"arrowstyle": "->", "color": _DIGITS[1], "shrinkA": 8})
+    plots.label(ax, tuple(middle), "B's ones", (0, 0), color=_DIGITS[1], va="top", **look)
 
 
-@plots.described("Alone, clients lie apart; with a larger λ points come to their stars; at λ = 1 each class is a point")
+@plots.described("Alone, clients lie apart; with a larger λ points come to their stars; at λ = 1 stars 0 and 3 nearly meet")
 def weights(lams: Sequence[float] = (0, 0.01, 0.1, 1)) -> Figure:
     """The clients in the plane after their last round, for several λ."""
     fig, axes = plt.subplots(1, len(lams), figsize=(12, 3.3), sharex=True, sharey=True)
     for ax, lam in zip(axes, lams, strict=True):
-        _after_all_rounds(ax, lam)
+        plane = _after_all_rounds(ax, lam)
     axes[0].set_title("λ = 0, each alone")
+    between = (plane.prototypes[0] + plane.prototypes[3]) / 2  # with the largest λ
+    ax.plot(*between, "o", ms=58, mfc="none", mec="black", mew=1.2)
     return fig
 
 
@@ -236,32 +243,53 @@ def weight_to_move(log10_of_lam: float = -1.0, holders: int = 2) -> None:
     plots.show(ax, f"Means and stars at λ = {lam:.3g} with {holders} holders of a class")
 
 
-def _after_all_rounds(ax: Axes, lam: float, holders: int = 2) -> None:
+def _after_all_rounds(ax: Axes, lam: float, holders: int = 2) -> Plane:
     plane = Plane(lam, holders)
     for _ in range(_ROUNDS):
         plane.round()
     plane.draw(ax, f"λ = {lam:.3g}")
     ax.set_xlabel(f"from star to a client's mean: {plane.apart():.2f}")
+    return plane
 
 
-@plots.described("Learnt targets and a regular pattern; in this run the pattern ends highest, training alone lowest")
-def targets(by_target: Mapping[str, Sequence[float]], learnt: np.ndarray, never_learnt: np.ndarray) -> Figure:
-    """Two sets of targets, [K, D] each, as images, and accuracy (%) after each round by target."""
-    figure, axes = plt.subplots(1, 3, figsize=(14, 3.4), width_ratios=(1, 1, 1.4))
-    named = (("everybody's means, after training", learnt), ("never learnt", never_learnt))
+@plots.described(
+    "Learnt targets, a regular pattern, and leads over no pull: everybody's means and the pattern rise early, then fall to 0"
+)
+def targets(learnt: np.ndarray, accuracy: float, never_learnt: np.ndarray) -> Figure:
+    """Two sets of targets, [K, D] each, as images, and what recorded pulls gain after each round.
+
+    ``accuracy``: of the run in which the first set was learnt (%).
+    """
+    figure, axes = plt.subplots(1, 3, figsize=(14, 3.6), width_ratios=(1, 1, 1.6))
+    named = ((f"everybody's means\n(this run: {accuracy:.0f} % accurate)", learnt), ("never learnt", never_learnt))
     for ax, (title, vectors) in zip(axes, named, strict=False):
         ax.imshow(vectors, cmap="gray_r", aspect="auto", interpolation="nearest")
         ax.set(xlabel="feature", ylabel="class", yticks=range(0, len(vectors), 3))
         ax.set_title(title, size=12)
-    looks = (("0.6", "-"), (_SUM, "-"), ("black", "--"))
-    for (name, values), (colour, style) in zip(by_target.items(), looks, strict=True):
-        at = range(1, len(values) + 1)
-        axes[2].plot(at, values, color=colour, ls=style, lw=2, label=name)
-    axes[2].set(xlabel="communication round", ylabel="accuracy (%)")
-    axes[2].locator_params(axis="x", integer=True)
-    axes[2].set_title("accuracy, pulled to ...", size=12)
-    plots.label_ends(axes[2])
+    _gains(axes[2])
     return figure
+
+
+def _gains(ax: Axes) -> None:
+    """What pulls gain over none after each round: means over seeds, with 95 % intervals as bands."""
+    recorded = results.accuracies("digits-fedproto-targets")
+    nothing = recorded["nothing, 100 rounds"]
+    looks = {
+        "blocks, never learnt": ("never learnt", "black", "--"),
+        "everybody's means (FedProto)": ("everybody's means (FedProto)", _SUM, "-"),
+        "only its own means": ("only its own means", "0.5", "-"),
+    }
+    for row, (name, colour, style) in looks.items():
+        gains = recorded[f"{row}, 100 rounds"] - nothing
+        leads = [lead_of(list(gains[t])) for t in gains.columns]
+        middle = np.array([lead.mean for lead in leads])
+        half = np.array([lead.half_width for lead in leads])
+        ax.plot(gains.columns, middle, color=colour, ls=style, lw=2, label=name)
+        ax.fill_between(gains.columns, middle - half, middle + half, color=colour, alpha=0.12, lw=0)
+    ax.axhline(0, color="0.3", lw=0.8)
+    ax.set(xlabel="communication round", ylabel="points more than with no pull")
+    ax.set_title(f"a pull to ... gains: {len(nothing)} seeds, 95 % bands", size=12)
+    ax.legend(frameon=False, loc="upper right", fontsize="small")
 
 
 # --- recorded runs

@@ -102,7 +102,8 @@ def check_sweep_file(path: Path) -> None:
     )
     message = (
         f"{path} is no sweep file (*.yaml), which says which runs of a notebook are made: "
-        "`fednb run` makes one run of a notebook, and `fednb new NAME` writes an example of a file."
+        "`fednb run` makes one run of a notebook, `fednb course check` checks a hand-out, and "
+        "`fednb new NAME` writes an example of a file."
     )
     check(path.is_dir() or path.suffix in SWEEP_FILES, message, SweepError)
 

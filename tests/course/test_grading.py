@@ -236,7 +236,7 @@ LOST = '{"nbformat": 4, "nbformat_minor": 5, "metadata": {"fednb": {"handout": [
         ),
         ("course check lost.ipynb", "is no hand-out"),
         ("course check empty", "did you mean empty.ipynb?"),
-        ("check hand-out.ipynb", "did you mean `fednb course check hand-out.ipynb`?"),
+        ("check hand-out.ipynb", "`fednb course check` checks a hand-out"),
         ("course grade short nowhere", "nowhere is not there"),
         ("course grade nothing .", "is no notebook 'nothing'"),
         ("course grade short .", "fednb course release 90_short"),

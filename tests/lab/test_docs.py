@@ -1,5 +1,6 @@
 """What README.md, docs/howto and USING.md tell people to type does what they say, word for word."""
 
+import importlib.util
 import re
 import shlex
 import sys
@@ -132,3 +133,9 @@ def test_methods_are_compared_in_the_setting_of_the_first(given):
     assert {job.settings.hyperparameters.get("mu") for job in table.jobs} >= (
         {2.5} if "mu" in given else set()
     )
+
+
+def test_pages_of_modules_name_modules_that_are_there():
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    named = re.findall(r"automodule:: (\S+)", "\n".join(page.read_text() for page in pages))
+    assert named and [name for name in named if importlib.util.find_spec(name) is None] == []

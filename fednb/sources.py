@@ -104,8 +104,8 @@ class _Source:
             return
         text = ast.unparse(statement)
         self.texts.append(text)
-        for mentioned in sorted(_mentioned(symtable(text, found.file, "exec"))):
-            self.add(mentioned, found.file)
+        for other in sorted(mentioned(symtable(text, found.file, "exec"))):
+            self.add(other, found.file)
 
     def _add_imported(
         self, statement: ast.Import | ast.ImportFrom, name: str, folder: Path
@@ -172,10 +172,10 @@ def _is_left_out(statement: ast.stmt, has_fields: bool) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _mentioned(table: SymbolTable) -> Iterator[str]:
+def mentioned(table: SymbolTable) -> Iterator[str]:
     """The names of its module that a statement reads, or a function in it."""
     for symbol in table.get_symbols():
         if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module"):
             yield symbol.get_name()
     for inner in table.get_children():
-        yield from _mentioned(inner)
+        yield from mentioned(inner)

@@ -12,7 +12,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from fednb import papers
+from fednb import papers, sources
 from fednb.errors import CourseError
 from fednb.exercises import BUILT_ON
 from fednb_lab.course import solutions
@@ -263,12 +263,10 @@ def _names(cell: NotebookNode) -> tuple[set[str], set[str]]:
         return used, given
     with suppress(SyntaxError):
         source = re.sub(r"(?m)^\s*[%!].*", "", cell.source)
-        scopes = [symtable.symtable(source, "cell", "exec")]
-        for scope in scopes:
-            names = [one for one in scope.get_symbols() if one.is_global()]
-            used |= {one.get_name() for one in names if one.is_referenced()}
-            given |= {one.get_name() for one in names if one.is_assigned() or one.is_imported()}
-            scopes += scope.get_children()
+        table = symtable.symtable(source, "cell", "exec")
+        used = set(sources.mentioned(table))
+        symbols = table.get_symbols()
+        given = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()}
     return used, given
 
 

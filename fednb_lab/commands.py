@@ -77,7 +77,8 @@ def notebooks(args: argparse.Namespace) -> int:
 
         ended = pool.side_by_side(deque(longest_first), start, places)
         for number, (file, error) in enumerate(ended, start=1):
-            failed += [file.stem] if error else []
+            if error:
+                failed.append(file.stem)
             told = f"FAILED in {error}" if error else "done"
             print(f"[{number}/{len(files)}] {file.stem:<18} {told}", flush=True)
     print(f"The executed notebooks are in {out / 'notebooks'}")

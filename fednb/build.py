@@ -51,15 +51,40 @@ class Split(NamedTuple):
 
 
 def divide(settings: Settings, dataset: Dataset) -> Split:
-    """Divide the images among the clients, drawn with the run's seed as the papers' code does."""
-    if settings.partition == "n-way-k-shot":
-        return _few_classes(settings, dataset)
-    if settings.partition == "domain":
-        return _domains(settings, dataset)
-    return _shift_of_labels_or_quantity(settings, dataset)
+    """Divide the images among the clients, drawn with the run's seed as the papers' code does.
+
+    A `SettingsError` if that cannot be done, such as with more clients than images.
+    """
+    try:
+        return _DIVISIONS[settings.partition](settings, dataset)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
-def _shift_of_labels_or_quantity(settings: Settings, dataset: Dataset) -> Split:
+def _iid(settings: Settings, dataset: Dataset) -> Split:
+    """Parts that differ by one image at most."""
+    return _of_common_images(settings, dataset, partition.iid)
+
+
+def _dirichlet(settings: Settings, dataset: Dataset) -> Split:
+    """Label shift: a client has more of some classes."""
+    draw = partial(
+        partition.dirichlet,
+        beta=settings.beta,
+        min_size=settings.effective("min_size"),
+        balance=settings.effective("balance"),
+    )
+    return _of_common_images(settings, dataset, draw)
+
+
+def _quantity(settings: Settings, dataset: Dataset) -> Split:
+    """Quantity shift: a client has more images."""
+    least = settings.effective("min_size")
+    draw = partial(partition.quantity, beta=settings.beta, min_size=least)
+    return _of_common_images(settings, dataset, draw)
+
+
+def _of_common_images(settings: Settings, dataset: Dataset, draw: Callable[..., Parts]) -> Split:
     """Parts of one set of images with common test images; what is held out is held out before."""
     labels = dataset.labels.numpy()
     rng = np.random.RandomState(settings.seed)
@@ -74,14 +99,7 @@ def _shift_of_labels_or_quantity(settings: Settings, dataset: Dataset) -> Split:
             f"{num_clients} clients share {len(kept)} images to train on: take fewer clients"
             f"{', or hold out less for validation' if settings.validation else ''}."
         )
-    if settings.partition == "iid":
-        parts = partition.iid(labels[kept], num_clients, rng)
-    else:
-        draw = partition.quantity
-        if settings.partition == "dirichlet":
-            draw = partial(partition.dirichlet, balance=settings.effective("balance"))
-        least = settings.effective("min_size")
-        parts = draw(labels[kept], num_clients, settings.beta, rng, min_size=least)
+    parts = draw(labels[kept], num_clients, rng=rng)
     return Split([kept[part] for part in parts], None, held_out)
 
 
@@ -116,6 +134,15 @@ def _domains(settings: Settings, dataset: Dataset) -> Split:
         balanced=settings.balanced_draw,
     )
     return _with_own_held_out(settings, parts, None)
+
+
+_DIVISIONS = {  # by the setting `partition`
+    "dirichlet": _dirichlet,
+    "iid": _iid,
+    "quantity": _quantity,
+    "n-way-k-shot": _few_classes,
+    "domain": _domains,
+}
 
 
 def _with_own_held_out(settings: Settings, parts: Parts, test_parts: Parts | None) -> Split:

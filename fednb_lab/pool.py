@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fednb import PACKAGE, data, papers
 from fednb import records as ledger
-from fednb.errors import FednbError, SettingsError, SweepError, check
+from fednb.errors import FednbError, SweepError, check
 from fednb.records import Record
 from fednb_lab import datasets, processes
 from fednb_lab.jobs import Job, arrange, duration
@@ -126,10 +126,7 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     for first, *_ in sorted(groups, key=lambda group: group[0].settings.dataset):
         datasets.ensure(first.settings.dataset)
         images = build.load_dataset(first.settings.dataset)
-        try:
-            build.divide(first.settings, images)
-        except ValueError as error:  # a client without images, for instance
-            raise SettingsError(str(error)) from error
+        build.divide(first.settings, images)
     for runs in {job.path.parent for job in todo}:
         ledger.make_folders(runs)
     return device

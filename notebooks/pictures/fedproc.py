@@ -1,4 +1,4 @@
-"""Pictures of notebook 02: what the line and the pull do, how hard it pulls, do clients agree."""
+"""Pictures of notebook 02: what the line and the pull do, how hard the pull is, do clients agree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -64,31 +64,55 @@ def _draw_bundle(ax: Axes, angles: Tensor, prototypes: Tensor, title: str) -> No
 
 def _colour(row: str) -> str:
     """The colour of a row: here the control has one of its own."""
-    return CONTROL if row in ("FedAvg, unit norm", "FedAvg, z of length 1") else plots.colour(row)
+    return CONTROL if row in ("FedAvg with the line", "FedAvg, z of length 1") else plots.colour(row)
 
 
 @plots.described(
-    "Images of three classes point nearly one way; the line moves them onto the circle, the pull turns them into a star"
+    "Above, the pull turns three mixed classes into a star and the line separates nothing; below, on the digits, "
+    "the line alone is most accurate and FedProc's pull alone least"
 )
 def line_and_pull() -> Figure:
-    """What the line and the pull do to the same made-up images of three classes, and both."""
+    """The four methods that the line and the pull make: in a toy, and accuracies of all seeds on the digits."""
     moments = _bundle(1.0)
     angles, _, _ = moments[0]
     turned, prototypes, _ = moments[STEPS[-1]]
     draws = torch.Generator().manual_seed(5)
     lengths = (0.3 * torch.randn(angles.shape, generator=draws)).exp().clamp(0.5, 1.65)
     ones = torch.ones_like(lengths)
-    steps = f"after {STEPS[-1]} steps"
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.3))
-    _draw_images(axes[0], angles, lengths, "before")
-    _draw_images(axes[1], angles, ones, "the line, at once")
-    _draw_images(axes[2], turned, lengths, f"the pull, {steps}")
-    _draw_images(axes[3], turned, ones, f"both, {steps}")
-    for ax in axes[2:]:
+    figure = plt.figure(figsize=(11, 6.4))
+    grid = figure.add_gridspec(2, 4, height_ratios=[1, 1.05])
+    top = [figure.add_subplot(grid[0, column]) for column in range(4)]
+    _draw_images(top[0], angles, lengths, "neither")
+    _draw_images(top[1], angles, ones, "the line")
+    _draw_images(top[2], turned, lengths, "the pull")
+    _draw_images(top[3], turned, ones, "both")
+    for ax in top[2:]:
         for prototype, colour in zip(prototypes, CLASSES, strict=True):
             arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
             ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
+    _draw_accuracies(figure.add_subplot(grid[1, :]))
     return figure
+
+
+def _draw_accuracies(ax: Axes) -> None:
+    """A column for each of the four methods: a dot is a seed, a bar their mean."""
+    rows = {
+        "FedAvg": "FedAvg",
+        "FedAvg with the line": "FedAvg, z of length 1",
+        "FedProc": "FedProc as printed",
+        "FedProc with the line": "FedProc, z of length 1",
+    }
+    draws = np.random.default_rng(0)
+    for x, row in enumerate(rows.values()):
+        cell = results.cell("digits-fedproc-control", row, "lr 0.03")
+        colour = _colour(row)
+        beside = x + draws.uniform(-0.1, 0.1, len(cell.values))  # so that no dot hides another
+        ax.plot(beside, cell.values, "o", color=colour, alpha=0.4, ms=6, mew=0)
+        ax.plot([x - 0.22, x + 0.22], [cell.mean] * 2, lw=3, color=colour)
+        plots.label(ax, (x + 0.24, cell.mean), f"{cell.mean:.1f}", (2, 0), va="center", color=colour)
+    ax.set_xticks(range(len(rows)), list(rows))
+    ax.set(xlim=(-0.5, len(rows) - 0.5), ylabel="accuracy on the digits (%)")
+    ax.grid(axis="y", alpha=0.3)
 
 
 def _draw_images(ax: Axes, angles: Tensor, lengths: Tensor, title: str) -> None:
@@ -100,31 +124,6 @@ def _draw_images(ax: Axes, angles: Tensor, lengths: Tensor, title: str) -> None:
     ax.plot(0, 0, ".", color="0.6")
     ax.set(xlim=(-1.5, 1.5), ylim=(-1.2, 1.75), aspect="equal", title=title)
     ax.axis("off")
-
-
-@plots.described("Test accuracy of all seeds: FedAvg with the line is highest, FedAvg with the pull lowest")
-def with_and_without() -> Axes:
-    """FedAvg with the line, with the pull, with both: accuracies of all seeds, and their means."""
-    rows = {
-        "FedAvg": "FedAvg",
-        "with the line\n(the control)": "FedAvg, z of length 1",
-        "first the pull, then\nthe cross-entropy\n(FedProc)": "FedProc as printed",
-        "FedProc\nwith the line": "FedProc, z of length 1",
-    }
-    _, ax = plt.subplots(figsize=(7.5, 3.8))
-    draws = np.random.default_rng(0)
-    for x, row in enumerate(rows.values()):
-        cell = results.cell("digits-fedproc-control", row, "lr 0.03")
-        colour = _colour(row)
-        beside = x + draws.uniform(-0.1, 0.1, len(cell.values))  # so that no dot hides another
-        ax.plot(beside, cell.values, "o", color=colour, alpha=0.35, ms=5, mew=0)
-        ax.plot([x - 0.25, x + 0.25], [cell.mean] * 2, lw=3, color=colour)
-        plots.label(ax, (x + 0.27, cell.mean), f"{cell.mean:.1f}", (2, 0), va="center", color=colour)
-    ax.set_xticks(range(len(rows)), list(rows))
-    title = f"the digits, ten rounds, seeds {cell.seeds[0]} to {cell.seeds[-1]}"
-    ax.set(xlim=(-0.5, len(rows) - 0.3), title=title, ylabel="test accuracy (%)")
-    ax.grid(axis="y", alpha=0.3)
-    return ax
 
 
 def bundle_to_move(temperature: float = 1.0) -> None:
@@ -230,7 +229,7 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]], accuracies: Mapping[s
 
 def _look(name: str) -> dict[str, Any]:
     """How a method's line is drawn: with unit norm it is dashed."""
-    return {"color": _colour(name), "lw": 2, "ls": "--" if "unit norm" in name else "-"}
+    return {"color": _colour(name), "lw": 2, "ls": "--" if "length 1" in name else "-"}
 
 
 @plots.described("Accuracy stays low for some rounds and then rises; the cross-entropy falls far, the contrast much less")
@@ -264,7 +263,7 @@ def reproduced() -> Axes:
     """The paper's accuracies on CIFAR-10 beside ours, and the control's."""
     names = ("FedAvg", "SCAFFOLD", "MOON", "FedProc")
     cells = {name: results.cell("fedproc-2", name, "CIFAR-10") for name in names}
-    control = "the control: FedAvg\nwith unit norm"
+    control = "FedAvg\nwith the line"
     cells[control] = results.cell("fedproc-control", "FedAvg, z of length 1")
     return scheme.accuracies(cells, {control: CONTROL})
 
@@ -273,7 +272,7 @@ def reproduced() -> Axes:
 def slow_start() -> Axes:
     """FedProc over the rounds of the paper's table, beside FedAvg and the control: means, and bands."""
     ends = {  # of a line's name, where the axis ends
-        "FedAvg, z of length 1": ("FedAvg, unit norm", 9),
+        "FedAvg, z of length 1": ("FedAvg with the line", 9),
         "FedProc as printed": ("FedProc", 0),
         "FedAvg": ("FedAvg", -9),
     }
@@ -281,7 +280,7 @@ def slow_start() -> Axes:
     _, ax = plt.subplots(figsize=(8.5, 3.8))
     for row, (name, shift) in ends.items():
         of_seeds = recorded[row]
-        look = _look(name)
+        look = _look(row)
         ax.plot(of_seeds.columns, of_seeds.mean(), **look)
         band: dict[str, Any] = {"color": look["color"], "alpha": 0.15, "lw": 0}
         ax.fill_between(of_seeds.columns, of_seeds.min(), of_seeds.max(), **band)

@@ -17,47 +17,46 @@ from fednb.federation import Federation
 
 _CLASSES = ("#440154", "#21918c", "#c25e00")  # a colour for each of three classes
 _CLIENTS = 10  # of the sketch
-_MEANS = np.random.default_rng(4).normal(size=(_CLIENTS, 2)) * (1, 0.7)  # one class, by ten clients
+_TURNED = 55 + 45 * np.random.default_rng(5).normal(size=_CLIENTS)  # where each of them sees one class, in degrees
+_MEANS = np.stack([np.cos(np.radians(_TURNED)), np.sin(np.radians(_TURNED))], 1)
 _CENTRE = _MEANS.mean(0)
-_WANTED = _CENTRE + np.array([0.9, 0.5])
+_WANTED = 45  # degrees from the direction of the mean to the star
 
 
 @plots.described(
-    "Over FedAvg a client's own means gain nothing, others' gain, unit norm more; with MOON's contrast gains are smaller"
+    "Over FedAvg own means gain nothing, one client's gain, all clients' and unit norm more; FedSSC as a whole gains little"
 )
 def whose_means() -> Axes:
     """What each kind of class means, or none of them, is worth over FedAvg: ten seeds each."""
-    small, both, large = "digits-fedssc-own", "digits-fedssc-parts", "digits-fedssc-rate"
+    own, parts = "digits-fedssc-own", "digits-fedssc-parts"
     rows = {
-        "η = 0.01:   a client's own means": (small, "its own means"),
-        "one drawn client's": (small, "one drawn device"),
-        "all clients', its own among them": (small, "all devices"),
-        "all clients' but its own": (small, "all other devices"),
-        "no means, but unit norm": (small, "FedAvg, z of length 1"),
-        "η = 0.01, with MOON's:   one drawn client's (FedSSC)": (both, "FedSSC"),
-        "all clients'": (both, "k=10"),
-        "η = 0.03:   all clients'": (large, "without l_moon, k=10"),
-        "no means, but unit norm ": (large, "FedAvg, z of length 1"),
+        "a client's own means": (own, "its own means"),
+        "one drawn client's means": (own, "one drawn device"),
+        "the means of all clients": (own, "all devices"),
+        "no means, but unit norm": (own, "FedAvg, z of length 1"),
+        "one drawn client's and MOON's contrast (FedSSC)": (parts, "FedSSC"),
     }
     lines = []
     for label, (table, row) in rows.items():
-        fedavg = results.cell(table, "without both (FedAvg)" if table == both else "FedAvg")
+        fedavg = results.cell(table, "without both (FedAvg)" if table == parts else "FedAvg")
         lead = results.compare(results.cell(table, row), fedavg)
         colour = CONTROL if "unit norm" in label else plots.colour("FedSSC")
         lines.append(results.ForestRow(label, lead, colour, results.numbers(lead)))
     ax = results.draw_forest(lines, sides=("the variant", "plain FedAvg"))
-    for between in (4.5, 6.5):  # groups
+    for between in (2.5, 3.5):  # the three kinds of means, the control, the whole method
         ax.axhline(between, color="0.8", lw=1)
     return ax
 
 
-@plots.described("Clouds of dots shrink as more clients are averaged, beside a star")
+@plots.described(
+    "Ten arrows scattered on a circle, a star beside them; their mean is shorter, and points beside the star, too"
+)
 def draws() -> Figure:
-    """A sketch with made-up vectors: more clients remove the scatter of a draw, not its bias."""
+    """A sketch with made-up directions: more clients remove the scatter of a draw, not its bias."""
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), width_ratios=(1, 1, 1.2))
-    _cloud(axes[0], 1)
+    _arrows(axes[0], 1)
     axes[0].set_title("one client is drawn")
-    _cloud(axes[1], _CLIENTS)
+    _arrows(axes[1], _CLIENTS)
     axes[1].set_title("the mean of all ten")
     _error(axes[2])
     return figure
@@ -66,39 +65,52 @@ def draws() -> Figure:
 def draw(number: int = 3) -> None:
     """Show the sketch for one number of drawn clients: what a slider calls."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
-    _cloud(left, number)
+    _arrows(left, number)
     left.set_title(f"the mean of {number} of ten" if number > 1 else "one client is drawn")
     _error(right)
     right.axvline(number, color="black", ls=":")
     plots.show(figure, f"The mean of {number} of ten clients, and the error of such a mean")
 
 
-def _cloud(ax: Axes, number: int) -> None:
-    """Draw the mean of each possible draw of so many clients, and the star that is wanted."""
-    of_draws = [_MEANS[list(drawn)].mean(0) for drawn in combinations(range(_CLIENTS), number)]
-    size = 50 if number == 1 else 16
-    if number == _CLIENTS:
-        size = 90
-    ax.scatter(*np.transpose(of_draws), s=size, color=plots.colour("FedSSC"), alpha=0.6, lw=0)
-    arrow = {"arrowstyle": "-|>", "lw": 1.8, "color": "black"}
-    ax.annotate("", tuple(_WANTED), tuple(_CENTRE), arrowprops=arrow)
-    ax.plot(*_WANTED, "k*", ms=14)
-    ax.set(xlim=_MEANS[:, 0].min() + np.array([-0.3, 3.7]), ylim=_CENTRE[1] + np.array([-1.3, 1.5]))
-    ax.set(aspect="equal", xticks=[], yticks=[])
-    ax.spines[:].set_visible(True)
-    ax.spines[:].set_color("0.8")
+def _means_of(number: int) -> np.ndarray:
+    """The mean of each possible draw of so many clients."""
+    return np.stack([_MEANS[list(drawn)].mean(0) for drawn in combinations(range(_CLIENTS), number)])
+
+
+def _star() -> np.ndarray:
+    """Where the class lies in the averaged network, on the circle."""
+    return _on_circle(np.degrees(np.arctan2(_CENTRE[1], _CENTRE[0])) + _WANTED)
+
+
+def _arrows(ax: Axes, number: int) -> None:
+    """Draw the mean of each possible draw of so many clients in the circle, and the star that is wanted."""
+    means, colour = _means_of(number), plots.colour("FedSSC")
+    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+    for tip in means if len(means) <= _CLIENTS else []:
+        ax.plot(*np.transpose([(0, 0), tip]), color=colour, lw=4 if len(means) == 1 else 1.6)
+    ax.scatter(*means.T, s=40 if len(means) <= _CLIENTS else 10, color=colour, lw=0, zorder=3)
+    if len(means) == 1:  # its direction, which is all that the loss sees
+        end = _CENTRE / np.linalg.norm(_CENTRE)
+        ax.plot(*np.transpose([_CENTRE, end]), color=colour, lw=1.2, ls=":")
+    ax.plot(*np.transpose([(0, 0), _star()]), color="black", lw=1, ls=(0, (4, 3)))
+    ax.plot(*_star(), "k*", ms=14, zorder=4)
+    ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
+    ax.axis("off")
 
 
 def _error(ax: Axes) -> None:
     """Draw the two parts of the sketch's error over the number of clients."""
     numbers = np.arange(1, _CLIENTS + 1)
-    bias = float(((_WANTED - _CENTRE) ** 2).sum())
-    variance = _MEANS.var(0, ddof=1).sum() / numbers * (1 - numbers / _CLIENTS)
+    errors = []
+    for number in numbers:
+        means = _means_of(number)
+        errors.append(1 - (means @ _star() / np.linalg.norm(means, axis=1)).mean())
+    bias = errors[-1]
     colours = ["0.3", plots.colour("FedSSC")]
-    ax.stackplot(numbers, np.full(_CLIENTS, bias), variance, colors=colours)
-    ax.text(5, bias / 2, "bias, squared", color="white", ha="center", va="center")
-    ax.annotate("variance", (3.4, bias + 0.65), color=plots.colour("FedSSC"))
-    ax.set(xlabel="clients drawn, n", ylabel="mean squared error")
+    ax.stackplot(numbers, np.full(_CLIENTS, bias), np.array(errors) - bias, colors=colours)
+    ax.text(5, bias / 2, "bias", color="white", ha="center", va="center")
+    ax.text(2.6, bias + 0.4 * (errors[0] - bias), "scatter", color=plots.colour("FedSSC"))
+    ax.set(xlabel="clients drawn, n", ylabel="error, 1 \u2212 cosine")
     ax.set(xticks=(1, 3, 5, 10), xlim=(1, _CLIENTS))
 
 
@@ -200,22 +212,25 @@ def _spread(angles: np.ndarray, least: float = 14.0) -> np.ndarray:
 
 
 @plots.described(
-    "Bias and variance over twelve rounds: both fall as the network learns, but with the class contrast the bias rises first"
+    "Bias and scatter over the rounds: with the class contrast the bias rises first; beside them the accuracies"
 )
 def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
-    """The two parts of the error of one drawn client's vectors, over the rounds of some trainings."""
-    figure, axes = plt.subplots(1, len(trainings), figsize=(11, 3.6), sharey=True)
-    for ax, (name, training) in zip(axes, trainings.items(), strict=True):
+    """The two parts of the error of one drawn client's vectors, over the rounds of some trainings, and accuracies."""
+    figure, axes = plt.subplots(1, len(trainings) + 1, figsize=(11, 3.4))
+    colours = dict(zip(trainings, ("0.6", plots.colour("FedSSC")), strict=False))
+    for ax, (name, training) in zip(axes, trainings.items(), strict=False):
         rounds = np.arange(1, len(training) + 1)
-        bias, variance = training["bias"], training["variance"]
-        ax.bar(rounds, bias, color="0.3", label="bias, squared")
-        ax.bar(rounds, variance, bottom=bias, color=plots.colour("FedSSC"), label="variance")
-        accuracies = [f"{t}\n{accuracy:.0f}" for t, accuracy in zip(rounds, training["accuracy"], strict=True)]
-        ax.set_xticks(rounds, accuracies)
-        ax.set(title=name, xlabel="communication round, and test accuracy (%)")
-    axes[0].set_ylabel("mean squared error")
-    handles, labels = axes[-1].get_legend_handles_labels()
-    axes[-1].legend(handles[::-1], labels[::-1], frameon=False, fontsize="small")
+        bias, scatter = training["bias"], training["scatter"]
+        ax.bar(rounds, bias, color="0.3", label="bias")
+        ax.bar(rounds, scatter, bottom=bias, color=plots.colour("FedSSC"), label="scatter")
+        ax.set(title=name, xlabel="communication round", xticks=rounds[1::2])
+        ax.set_ylim(0, 1.1 * max((each["bias"] + each["scatter"]).max() for each in trainings.values()))
+        axes[-1].plot(rounds, training["accuracy"], "o-", ms=4, color=colours[name], label=name)
+    axes[0].set_ylabel("error, 1 \u2212 cosine")
+    handles, labels = axes[0].get_legend_handles_labels()
+    axes[0].legend(handles[::-1], labels[::-1], frameon=False, fontsize="small")
+    axes[-1].set(xlabel="communication round", ylabel="test accuracy (%)", xticks=rounds[1::2])
+    axes[-1].legend(frameon=False, fontsize="small", loc="lower right")
     return figure
 
 

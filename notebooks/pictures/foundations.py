@@ -86,6 +86,18 @@ def hero() -> None:
     )
 
 
+def one_round() -> None:
+    """Show what travels in a round of FedAvg."""
+    ax = scheme.messages(
+        "FedAvg",
+        down="",
+        up="and the number\nof its images",
+        server="averages, $w = \\sum_i p_i w_i$",
+        client="trains on\nits own images",
+    )
+    plots.show(ax, "The server sends its model to three clients, and each sends its own back")
+
+
 def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = None) -> Axes:
     """FedAvg on the two bowls, with H local steps of size eta and a spring of stiffness mu.
 

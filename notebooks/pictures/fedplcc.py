@@ -1,16 +1,16 @@
-"""Pictures of notebook 05: prototypes of two classes, FINCH step by step, and recorded runs."""
+"""Pictures of notebook 05: prototypes of a class, FINCH step by step, and recorded runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from fednb.papers.fedplcc import cluster, plain, shares
+import torch.nn.functional as F
+from fednb.papers.fedplcc import cluster, shares
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Ellipse
 from scipy import stats
 from torch import Tensor
 
@@ -18,45 +18,58 @@ from fednb import data, finch, plots, results
 from fednb.data import Dataset
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
-_IMAGE = 14  # degrees: of client 0
-_FAULT = "#c1121f"  # the ellipse around outliers
+_IMAGE = 14  # degrees: the direction of the image in `kept`
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
-# By class and client: directions in degrees, and the number of images around each.
-_DIRECTIONS: dict[int, list[list[tuple[float, int]]]] = {
-    0: [[(14, 20)], [(22, 20)], [(66, 20)], [(74, 20)]],
-    1: [[(40, 20)], [(46, 20)], [(42, 17), (86, 3)], [(44, 17), (88, 3)]],  # six are outliers
-}
 
 
-# --- a toy: four clients, two classes, in the plane
+# --- three clients' digits and the negatives of a fourth
 
 
-def toy(seed: int, classes: Sequence[int] = (0, 1)) -> list[Tensor]:
-    """Draw four clients' representations in the plane, [20 images of each class, 2] for each."""
-    rng = np.random.default_rng(seed)
-    clients = []
-    for client in range(4):
-        groups = []
-        for label in classes:
-            for degrees, number in _DIRECTIONS[label][client]:
-                groups.append(_images(rng, degrees, number))
-        clients.append(torch.from_numpy(np.concatenate(groups)))
-    return clients
+@plots.described(
+    "Four clients' threes, the last a negative. One mean of them is a pale three. Of three clusters one is a negative"
+)
+def one_mean_or_clusters(label: int = 3) -> Figure:
+    """One class of four clients, of whom one sees negatives; its mean, and its clusters with their weights."""
+    digits = data.load("digits")
+    pixels = digits.images.flatten(1) / 127.5 - 1
+    pixels[3::4] *= -1
+    clients = [(pixels[i::4], digits.labels[i::4]) for i in range(4)]
+    means = [class_means(z, y) for z, y in clients]
+    centres = join([cluster({"vectors": z, "labels": y}) for z, y in clients])
+    answers = {"FedProto": mean_by_class(join(means)), "FedPLCC": shares(cluster(centres))}
+    titles = {"FedProto": "one mean", "FedPLCC": "clusters, with weights"}
+    own = {name: select(one, one["labels"] == label) for name, one in answers.items()}
+
+    sent = [select(one, one["labels"] == label)["vectors"][0] for one in means]
+    images = sent + [vector for one in own.values() for vector in one["vectors"]]
+    gap, several = 0.9, len(own["FedPLCC"]["labels"])
+    ratios = [1.0] * 4 + [gap, 1.0, gap] + [1.0] * several
+    size = (1.25 * sum(ratios), 2.4)
+    figure, axes = plt.subplots(1, len(ratios), figsize=size, width_ratios=ratios, layout="none")
+    figure.subplots_adjust(0.01, 0.27, 0.99, 0.85, wspace=0.07)
+    shown = [ax for ax, ratio in zip(axes, ratios, strict=True) if ratio == 1]
+    for ax in axes:
+        ax.axis("off")
+    names = [f"client {i}" for i in range(1, 5)] + [""]
+    names += [f"weight {float(w):.2f}" for w in own["FedPLCC"]["weights"]]
+    for ax, image, name in zip(shown, images, names, strict=True):
+        ax.axis("on")
+        ax.imshow(image.view(8, 8), cmap="gray", vmin=-1, vmax=1)
+        ax.set(xticks=[], yticks=[], xlabel=name)
+        ax.spines[:].set_visible(True)
+    shown[0].set_title("what the clients' threes look like, on average", size=12, loc="left")
+    new = F.normalize(1 - digits.test_images.flatten(1) / 127.5)  # negatives
+    for (name, found), ax in zip(answers.items(), (shown[4], shown[5 + several // 2]), strict=True):
+        colour = plots.colour(name)
+        ax.set_title(f"{name}: {titles[name]}", size=12, color=colour)
+        nearest = (new @ F.normalize(found["vectors"]).T).argmax(1)
+        right = (found["labels"][nearest] == digits.test_labels).double().mean()
+        text = f"new negatives recognised: {right:.0%}"
+        ax.text(0.5, -0.4, text, size=12, color=colour, ha="center", transform=ax.transAxes)
+    return figure
 
 
-def _images(rng: np.random.Generator, degrees: float, number: int) -> np.ndarray:
-    """Representations near a direction, [number, 2]."""
-    angle = np.radians(degrees + rng.normal(0, 2, number))
-    length = rng.uniform(0.75, 1.0, number)
-    return length[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
-
-
-def toy_prototypes(clients: Sequence[Tensor]) -> dict[str, Prototypes]:
-    """Give the global prototypes that FedProto and FedPLCC make of the toy."""
-    labels = torch.arange(2).repeat_interleave(20)
-    means = join([plain(class_means(z, labels)) for z in clients])
-    centres = join([cluster({"vectors": z, "labels": labels}) for z in clients])
-    return {"FedProto": mean_by_class(means), "FedPLCC": shares(cluster(centres))}
+# --- a class with three prototypes, in the plane
 
 
 def _half_plane(ax: Axes) -> None:
@@ -65,77 +78,6 @@ def _half_plane(ax: Axes) -> None:
     ax.plot(np.cos(angle), np.sin(angle), color="0.8", lw=1, zorder=0)
     ax.set(xlim=(-0.12, 1.34), ylim=(-0.05, 1.25), aspect="equal")
     ax.axis("off")
-
-
-_ANSWERS = {  # what a method makes of the images of a class
-    "FedProto": "one mean of a class",
-    "FedPLCC": "clusters, with weights",
-}
-
-
-@plots.described("Left: blue's mean lies among orange images. Right: six stars, with shares of their class")
-def two_answers() -> Figure:
-    """Four clients' images of two classes, and the prototypes of FedProto and of FedPLCC."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 5), sharey=True)
-    clients = toy(0)
-    found = toy_prototypes(clients)
-    for ax, (method, made) in zip(axes, _ANSWERS.items(), strict=True):
-        _panel(ax, clients, found[method])
-        ax.set_title(f"{method}: {made}", size=14, color=plots.colour(method))
-        ax.add_patch(Ellipse((0.055, 0.87), 0.19, 0.36, fill=False, color=_FAULT, lw=1.5))
-    left, right = axes
-    left.text(0.045, 1.07, "six orange outliers", color=_FAULT, size=12, va="bottom", ha="center")
-    for text, label, place in (
-        ("blue", 0, (0.6, 0.13)),
-        ("blue", 0, (0.24, 0.65)),
-        ("orange", 1, (0.72, 0.47)),
-    ):
-        left.text(*place, text, color=f"C{label}", size=13, ha="center", va="center")
-    arrow = {"arrowstyle": "->", "color": "black", "shrinkB": 9}
-    look: dict[str, Any] = {"size": 13, "ha": "right", "va": "center", "arrowprops": arrow}
-    for ax, text, star in (
-        (left, "the mean of blue", found["FedProto"]["vectors"][0]),
-        (right, "dragged by\nthe outliers", _leftmost(found["FedPLCC"], 1)),
-    ):
-        ax.annotate(text, star.tolist(), (0.36, 0.4), **look)
-    return figure
-
-
-def _leftmost(prototypes: Prototypes, label: int) -> Tensor:
-    """The class's prototype that lies farthest to the left."""
-    vectors = select(prototypes, prototypes["labels"] == label)["vectors"]
-    return vectors[vectors[:, 0].argmin()]
-
-
-def _panel(ax: Axes, clients: Sequence[Tensor], prototypes: Prototypes) -> None:
-    """The toy's images, a marker for each client, and prototypes as stars; rays lead to their weights."""
-    _half_plane(ax)
-    colours = ["C0"] * 20 + ["C1"] * 20
-    for z, marker in zip(clients, "os^D", strict=True):
-        ax.scatter(*z.T, s=34, c=colours, alpha=0.4, marker=marker, lw=0)
-    stars = np.asarray(prototypes["vectors"])
-    directions = stars / np.linalg.norm(stars, axis=1, keepdims=True)
-    of_class = [f"C{int(label)}" for label in prototypes["labels"]]
-    sizes = np.full(len(stars), 330.0)
-    if "weights" in prototypes:
-        weights = np.asarray(prototypes["weights"])
-        sizes = 120 + 600 * np.minimum(weights, 0.5)
-        _weights_beside(ax, directions, weights, prototypes["labels"])
-        for star, direction, colour in zip(stars, directions, of_class, strict=True):
-            ax.plot(*zip(star, direction * 1.06, strict=True), color=colour, lw=1.2, zorder=2)
-    ax.scatter(*stars.T, s=sizes, c=of_class, **_STAR)
-
-
-def _weights_beside(ax: Axes, directions: np.ndarray, weights: np.ndarray, labels: Tensor) -> None:
-    """Write each weight just outside of its star; where two stars are close, on their far sides."""
-    angles = np.arctan2(directions[:, 1], directions[:, 0])
-    for j, angle in enumerate(angles):
-        others = np.delete(angles, j)
-        nearest = others[np.abs(others - angle).argmin()]
-        apart = max(0.15 - abs(angle - nearest), 0) / 2 * np.sign(angle - nearest)
-        x, y = 1.16 * np.cos(angle + apart), 1.16 * np.sin(angle + apart)
-        text = f"{weights[j]:.2f}".removesuffix(".00")
-        ax.text(x, y, text, color=f"C{int(labels[j])}", ha="center", va="center", size=12)
 
 
 @plots.described(
@@ -174,33 +116,6 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         ax.plot(*zip(image, star, strict=True), color=colour, ls=style)
         x, y = 0.38 * image + 0.62 * star
         ax.text(x, y, f"{products[j]:.3f}", color=colour, **look)
-
-
-@plots.described("Prototypes of the class 3: one pale three of FedProto and of FPL, three of FedPLCC, the last a negative")
-def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
-    """A class's prototypes of 64 pixels as images, by method; under those of FedPLCC their weights."""
-    of_class = [select(one, one["labels"] == label) for one in answers.values()]
-    ratios: list[float] = []
-    for own in of_class:
-        ratios += [1.0] * len(own["labels"]) + [0.3]  # free space between two methods
-    ratios.pop()
-    figure, axes = plt.subplots(1, len(ratios), figsize=(1.9 * sum(ratios), 2.5), width_ratios=ratios)
-    for ax in axes:
-        ax.axis("off")
-    column = 0
-    for method, own in zip(answers, of_class, strict=True):
-        axes[column].set_title(method, color=plots.colour(method), size=13)
-        for j, vector in enumerate(own["vectors"]):
-            ax = axes[column]
-            ax.axis("on")
-            ax.imshow(vector.view(8, 8), cmap="gray", vmin=-1, vmax=1)
-            ax.set(xticks=[], yticks=[])
-            ax.spines[:].set_visible(True)
-            if method == "FedPLCC":
-                ax.set_xlabel(f"W = {own['weights'][j]:.2f}")
-            column += 1
-        column += 1
-    return figure
 
 
 def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> float:
@@ -268,7 +183,7 @@ def rates() -> Figure:
         ax.plot(at, means, "-", color=colour, lw=2)
         best = int(np.argmax(means))
         ax.plot(at[best], means[best], "*", color=colour, ms=16)
-        plots.label(ax, (at[best], means[best]), row, (0, 30), color=colour, ha="center")
+        plots.label(ax, (at[best], means[best]), row, (0, 14 if row == "FedAvg" else 30), color=colour, ha="center")
         if row == "FedAvg":
             moved = [rate / 10 for rate in at]
             ax.plot(moved, means, "--", color=colour, lw=1, zorder=0)

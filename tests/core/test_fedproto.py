@@ -14,7 +14,6 @@ from fednb.papers.fedproto import (
     Distance,
     FedPer,
     FedProto,
-    FedProtoReadings,
     FedProtoTargets,
     FedRep,
     FeSEM,
@@ -105,7 +104,7 @@ def test_the_loss_on_a_batch_is_cross_entropy_and_lam_times_the_distance(batch_n
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_prototypes_are_all_that_crosses(ragged, weighted):
-    fed = ragged(FedProtoReadings(weighted_prototypes=weighted), CLASSES_OF)
+    fed = ragged(FedProtoTargets(weighted_prototypes=weighted), CLASSES_OF)
     held, row, row_bytes = sum(map(len, CLASSES_OF)), 4 + 1, 4 * 4 + 8  # four numbers and a label
     # and how many images it stands for
     up = (held * (row + weighted), held * (row_bytes + 8 * weighted))

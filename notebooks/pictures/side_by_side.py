@@ -15,13 +15,8 @@ from matplotlib.patches import Rectangle
 from fednb import plots, results
 from fednb.leads import Lead
 
-_DEEPEST = 16.0  # points below a method's best trial that are drawn
-_HIGHEST = 7.0  # points above it that are drawn: single seeds get there
-_BESIDE = 1.05  # seeds of a trial are drawn this factor left or right of its mean
-_TRIED = (BASELINE, "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
-_DIVERGED = {"x": "a run of it diverged", "o": "only a run of FedAvg diverged"}
 _SHORT = 15  # rounds, after which the other comparisons end
 _SENT = "side-digits-beta-0.1"  # whose messages the picture of bytes counts
 _OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
@@ -39,110 +34,89 @@ _NAMES_BY_BYTES = {  # where their names stand over megabytes
 }
 
 
-@plots.described(
-    "Points ahead of FedAvg on the digits, asked twice: who is ahead at β = 0.1 in the first comparison is not in the second"
-)
-def asked_twice() -> Figure:
-    """Who is ahead of FedAvg on the digits, by β, in the first comparison and in the second."""
-    figure, ax = plt.subplots(figsize=(9, 4.6))
-    settings = [setting._replace(title=setting.title.split("\n")[1]) for setting in tables.SETTINGS[:6]]
-    groups = [("β = 0.1", 0, 1), ("β = 0.5", 2, 3), ("β = 5", 4, 5)]
-    _board(ax, tables.methods()[1:], settings, groups)
-    return figure
-
-
 @plots.described("Points ahead of FedAvg by method and setting: most cells are grey, and no method is ahead in all of them")
 def scoreboard() -> Figure:
-    """Who is ahead of FedAvg in which setting: a row for each method, a column for each setting."""
-    figure, ax = plt.subplots(figsize=(12.5, 5.3))
-    _board(ax, [*tables.methods()[1:], ADJUSTED], tables.SETTINGS, tables.GROUPS, lines=2)
-    return figure
+    """Who is ahead of FedAvg in which setting: a row for each method, a column for each setting.
 
-
-def _board(
-    ax: Axes,
-    names: Sequence[str],
-    settings: Sequence[tables.Setting],
-    groups: Sequence[tuple[str, int, int]],
-    lines: int = 1,
-) -> None:
-    """Draw a row for each method and a column for each setting, whose titles have so many lines.
-
-    Groups are named above: each has a title, and the numbers of its first and its last column. A
-    cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It has
-    a cross if a run of its method diverged, a circle if only one of FedAvg did, and is empty if there
-    are fewer than three seeds.
+    A cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It
+    has a cross if a run diverged, and is empty if there are fewer than three seeds.
     """
+    figure, ax = plt.subplots(figsize=(11.5, 5))
+    names = tables.methods()[1:]
     x = 0.0
     places = []
-    used = []  # the marks of cells
-    for setting in settings:
+    for setting in tables.SETTINGS:
         x += setting.gap
         for y, name in enumerate(names):
-            mark = "x" if tables.diverged(setting, name) else "o"
-            used.append(_cell(ax, x, y, tables.lead_if_run(setting, name), mark))
+            _cell(ax, x, y, tables.lead_if_run(setting, name))
         ax.text(x, -0.65, setting.title, ha="center", va="bottom", size="small")
         places.append(x)
         x += 1
-    above = -0.7 - 0.45 * lines
-    for title, first, last in groups:
-        ax.text((places[first] + places[last]) / 2, above - 0.15, title, ha="center", size="medium", weight="bold")
-        ax.plot([places[first] - 0.45, places[last] + 0.45], [above, above], color="0.4", lw=1)
+    for title, first, last in tables.GROUPS:
+        ax.text((places[first] + places[last]) / 2, -1.75, title, ha="center", size="medium", weight="bold")
+        ax.plot([places[first] - 0.45, places[last] + 0.45], [-1.6, -1.6], color="0.4", lw=1)
     ax.set_yticks(range(len(names)), names, size="large")
     ax.set_xticks([])
     ax.tick_params(length=0)
-    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(names) - 0.4, above - 0.6))
+    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(names) - 0.4, -2.2))
     ax.spines[:].set_visible(False)
     kinds = {"ahead of FedAvg": _AHEAD, "behind": _BEHIND, "cannot be told apart": _UNCLEAR}
-    marks = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
-    for mark, name in _DIVERGED.items():
-        if mark in used:
-            marks.append(Line2D([], [], ls="", marker=mark, mfc="none", color="0.5", label=name))
-    ax.figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=len(marks))
+    marks: list[Any] = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
+    marks.append(Line2D([], [], ls="", marker="x", color="0.5", label="a run of it diverged"))
+    figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=len(marks))
+    return figure
 
 
-def _cell(ax: Axes, x: float, y: float, of: Lead | None, mark: str) -> str | None:
-    """Draw a cell of `_board`; return its mark, if a run diverged."""
+def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
+    """Draw a cell of `scoreboard`."""
     if of is None or not of.judged:
-        return None
-    look: dict[str, Any] = {"ha": "center", "va": "center"}
-    if of.diverged or of.mean is None:
-        ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=_UNCLEAR, lw=0))
-        ax.plot(x, y, mark, color="0.5", mfc="none", ms=5)
-        return mark
-    colour = _AHEAD if of.mean > 0 else _BEHIND
-    if of.holds_zero:
-        colour = _UNCLEAR
+        return
+    diverged = of.diverged or of.mean is None
+    clear = not diverged and not of.holds_zero
+    colour = _UNCLEAR
+    if clear:
+        colour = _AHEAD if of.mean > 0 else _BEHIND
     ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=colour, lw=0))
+    if diverged:
+        ax.plot(x, y, "x", color="0.5", ms=5)
+        return
     digits = 0 if abs(of.mean) >= 1 else 1
     text = f"{of.mean:+z.{digits}f}".replace("-", "−")
-    ax.text(x, y, text, size="small", color="0.55" if of.holds_zero else "black", **look)
-    return None
+    ax.text(x, y, text, size="small", color="black" if clear else "0.55", ha="center", va="center")
 
 
-@plots.described(
-    "Accuracy by round of a run: clients on images like their own lie apart, and their mean near all test images"
-)
-def by_client(metrics: Mapping[str, Any]) -> Figure:
-    """Accuracy after each round of a run: of each client on images like its own, their mean, and all test images.
+@plots.described("Of two methods, how many images like its own each client gets right after each round, and the mean")
+def by_client(of_methods: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """How many images like its own each client gets right, round by round: the metrics of a run in each panel."""
+    figure, axes = plt.subplots(1, len(of_methods), figsize=(11, 3.4), sharey=True)
+    for ax, (name, metrics) in zip(axes, of_methods.items(), strict=True):
+        rounds = metrics["round"]
+        if "clients/own mix" in metrics:  # not where clients are tested on styles of images
+            ax.plot(rounds, metrics["clients/own mix"], color="0.75", lw=1)
+            ax.plot([], [], color="0.75", lw=1, label="a client, on images like its own")
+            ax.plot(rounds, metrics["accuracy/own mix"], color="black", lw=2.5, label="mean of the clients")
+        else:
+            ax.plot(rounds, metrics["accuracy"], color="black", lw=2.5, label="all test images")
+        ax.set(title=name, xlabel="communication round", ylim=(0, 101))
+        ax.grid(alpha=0.3)
+    axes[0].set_ylabel("right (%)")
+    axes[-1].legend(frameon=False, loc="lower right")
+    return figure
 
-    Where clients are tested on styles of images, there are no images like a client's own.
-    """
-    figure, ax = plt.subplots(figsize=(8.5, 3.6))
-    rounds = metrics["round"]
-    if "clients/own mix" in metrics:
-        of_clients = np.array(metrics["clients/own mix"], dtype=float)
-        ax.plot(rounds, of_clients, color="0.75", lw=1)
-        for name, client in (("best", of_clients[-1].argmax()), ("worst", of_clients[-1].argmin())):
-            last = of_clients[-1, client]
-            plots.label(ax, (rounds[-1], last), f"{name}: client {client}, {last:.0f} %", color="0.5", va="center")
-        ax.plot([], [], color="0.75", lw=1, label="a client, on images like its own")
-        mean = metrics["accuracy/own mix"]
-        ax.plot(rounds, mean, color=plots.colour("FedPrior"), lw=2.5, label="mean of the clients")
-    ax.plot(rounds, metrics["accuracy"], ":", color=plots.colour("MOON"), lw=2.5, label="all test images")
-    ax.set(xlabel="communication round", ylabel="right (%)", ylim=(0, 101))
-    ax.legend(frameon=False, loc="lower right")
-    ax.grid(alpha=0.3)
+
+@plots.described("Ten clients: right answers rise for nearly all with their own class frequencies, and fall with another's")
+def ten_clients(of_answers: Mapping[str, Sequence[float]]) -> Figure:
+    """How many images like its own (%) each client gets right: plain, with its own frequencies, with another's."""
+    figure, ax = plt.subplots(figsize=(9, 3.4))
+    looks = ({"marker": "o", "mfc": "white"}, {"marker": "o"}, {"marker": "x", "color": "#d55e00", "mew": 2})
+    plain, own, _ = of_answers.values()
+    ax.vlines(range(len(plain)), plain, own, color="0.7", lw=3, zorder=0)
+    for (name, values), look in zip(of_answers.items(), looks, strict=True):
+        ax.plot(range(len(values)), values, **({"ls": "", "color": "black", "ms": 8, "label": name} | look))
+    ax.set(xlabel="client", ylabel="right on images\nlike its own (%)", ylim=(-3, 103))
+    ax.set_xticks(range(len(plain)))
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
@@ -253,73 +227,6 @@ def shares_to_move(logits: Sequence[float], counts: Sequence[int], truth: int) -
         plots.show(ax, f"Ten probabilities of one image with s = {s:g}")
 
     return draw
-
-
-@plots.described(
-    "Held-out accuracy over the tuned number, below the best trial, of three methods on two splits, with each seed"
-)
-def trials() -> Figure:
-    """The trials of three methods on held-out images: what the right value gains, and a wrong one costs.
-
-    A line goes through means; the seeds of a trial are faint dots, of the first split left of the
-    mean, of the second right of it.
-    """
-    of_splits = tables.trials()
-    figure, axes = plt.subplots(1, len(_TRIED), figsize=(12.5, 3.4), sharey=True)
-    for ax, name in zip(axes, _TRIED, strict=True):
-        for (title, found), style in zip(of_splits.items(), ("-", ":"), strict=True):
-            if name in found:
-                beside = 1 / _BESIDE if style == "-" else _BESIDE
-                _seeds_of(ax, found[name], tables.held_out(title, name), beside)
-                _trials_of(ax, found[name], style, title)
-        _value_ticks(ax, [found[name] for found in of_splits.values() if name in found])
-        ax.set_title(name)
-        ax.grid(alpha=0.3)
-    axes[0].set_ylabel("points relative to\nits best trial")
-    axes[0].set_ylim(-_DEEPEST, _HIGHEST)
-    axes[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
-
-
-def _trials_of(ax: Axes, tuning: Mapping[str, Any], style: str, title: str) -> None:
-    """Accuracies on held-out images, over what is tuned; the chosen one is filled.
-
-    A grey line is where the coefficient is 0, which is FedAvg.
-    """
-    if tuning["chosen"] is None:
-        return
-    accuracies = dict(zip(tuning["values"], tuning["accuracies"], strict=True))
-    below = {}
-    for value, accuracy in accuracies.items():
-        if accuracy is not None:  # no run diverged
-            below[value] = accuracy - tuning["accuracy"]
-    colour = plots.colour(tuning["method"])
-    look: dict[str, Any] = {"mfc": "white", "color": colour, "label": title}
-    ax.semilogx(list(below), list(below.values()), f"o{style}", **look)
-    ax.semilogx(tuning["chosen"], 0, "s" if tuning["at_edge"] else "o", ms=9, color=colour)
-    if tuning["gain"] is not None:
-        ax.axhline(-tuning["gain"], ls=style, lw=1, color=plots.colour(BASELINE), zorder=0)
-
-
-def _seeds_of(ax: Axes, tuning: Mapping[str, Any], of_seeds: Mapping[float, Sequence[float]], beside: float) -> None:
-    """A faint dot for each seed of each trial, this factor beside the tuned value."""
-    if tuning["chosen"] is None:
-        return
-    for value, accuracies in of_seeds.items():
-        below = [accuracy - tuning["accuracy"] for accuracy in accuracies]
-        places = [value * beside] * len(below)
-        ax.plot(places, below, "o", ms=4, mew=0, color=plots.colour(tuning["method"]), alpha=0.5)
-
-
-def _value_ticks(ax: Axes, of_method: Sequence[Mapping[str, Any]]) -> None:
-    """A tick for each value that was tried."""
-    values: set[float] = set()
-    for tuning in of_method:
-        ax.set_xlabel(tables.name_of_tuned(tuning))
-        values.update(tuning["values"])
-    ticks = sorted(values)
-    ax.set_xticks(ticks, [f"{value:g}" for value in ticks], size="small")
-    ax.minorticks_off()
 
 
 @plots.described("Ten dots per method at two rates: FedAvg's copy scatters over a point or two at 0.04, over many at 0.06")

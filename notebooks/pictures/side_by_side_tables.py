@@ -1,7 +1,7 @@
 """Tables of notebook 06, in which all methods have one protocol: words and Markdown."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,6 @@ from fednb.results import Cell
 BASELINE = "FedAvg"
 ADJUSTED = "FedAvg (adjusted)"  # its model's answers, to the classes of the client that asks
 OWN = ("FedProto", "Local")  # whose clients keep networks of their own, and know their classes
-TRIALS = {"digits, β = 0.5": "side-digits-trials", "five domains": "side-domains-trials"}
-
-_TUNED = {"mu_glob": "μ_glob, μ_moon a fifth", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
 
 
 class Setting(NamedTuple):
@@ -25,7 +22,6 @@ class Setting(NamedTuple):
     table: str
     column: str = "accuracy"
     gap: float = 0.0  # to the column at its left
-    adjusted: str = ""  # the table of FedAvg with adjusted answers, if it is another
 
 
 SETTINGS = [
@@ -35,21 +31,16 @@ SETTINGS = [
     Setting("\n2nd", "side-digits-beta-0.5"),
     Setting("β = 5\n1st", "side-first-digits-beta-5", gap=0.15),
     Setting("\n2nd", "side-digits-beta-5"),
-    Setting("quantity\n1st", "side-first-digits-quantity", gap=0.15),
-    Setting("\n2nd", "side-digits-quantity"),
     Setting("1st", "side-first-domains", gap=0.4),
     Setting("2nd", "side-domains"),
     Setting("CIFAR-10\n20 rounds", "side-cifar10-beta-0.5-short", gap=0.4),
     Setting("CIFAR-10\n100", "side-cifar10-beta-0.5", gap=0.2),
     Setting("MNIST\nβ = 0.1", "side-mnist-beta-0.1-short", gap=0.2),
-    Setting("15\nrounds", "side-digits-beta-0.1", "client mean", gap=0.4, adjusted="side-told-beta-0.1"),
-    Setting("60\nrounds", "side-long-beta-0.1", "rate 0.04"),
 ]
 GROUPS = [  # what columns have in common; the first one of them, and the last
-    ("digits, 15 rounds", 0, 7),
-    ("five domains", 8, 9),
-    ("papers' data, untuned", 10, 12),
-    ("own images", 13, 14),
+    ("digits, 15 rounds", 0, 5),
+    ("five domains", 6, 7),
+    ("papers' data, untuned", 8, 10),
 ]
 
 
@@ -109,27 +100,6 @@ def lead_in(table: str, method: str, over: str = BASELINE, column: str = "accura
     return results.compare(results.cell(table, method, column), results.cell(table, over, column))
 
 
-def trials() -> dict[str, dict[str, Any]]:
-    """The trials of each method, by what their split is called."""
-    return {title: results.load("side_by_side")["trials"][name] for title, name in TRIALS.items()}
-
-
-def held_out(title: str, method: str) -> dict[float, list[float]]:
-    """The accuracies (%) of a method's trials on held-out images, a seed each, by the tuned value."""
-    found = {}
-    for cell in results.cells(TRIALS[title]):
-        name, comma, of_trial = cell.row.rpartition(", ")
-        if comma and name == method:
-            *_, value = of_trial.split()
-            found[float(value)] = list(cell.by_seed.values())
-    return found
-
-
-def name_of_tuned(tuning: Mapping[str, Any]) -> str:
-    """What is tuned, as figures and tables call it: with what goes along."""
-    return _TUNED.get(tuning["tuned"], tuning["called"])
-
-
 def rate(table: str, method: str = BASELINE) -> str:
     """A method's learning rate in a table."""
     return results.cell(table, method, "accuracy").parameters["lr"]
@@ -137,30 +107,7 @@ def rate(table: str, method: str = BASELINE) -> str:
 
 def lead_if_run(setting: Setting, method: str) -> Lead | None:
     """The lead of a method over FedAvg in a setting; None if it has no runs there."""
-    row = _row_of(setting, method)
-    if row is None:
+    if method not in _rows(setting.table, setting.column):
         return None
-    of = lead_in(_table_of(setting, method), row.row, column=setting.column)
+    of = lead_in(setting.table, method, column=setting.column)
     return of if of.seeds else None
-
-
-def diverged(setting: Setting, method: str) -> bool:
-    """Whether a run of the method itself diverged in a setting."""
-    row = _row_of(setting, method)
-    return row is not None and row.diverged
-
-
-def _table_of(setting: Setting, method: str) -> str:
-    """The table that has a method in a setting."""
-    if method == ADJUSTED and setting.adjusted:
-        return setting.adjusted
-    return setting.table
-
-
-def _row_of(setting: Setting, method: str) -> Cell | None:
-    """What a method has in a setting; None if it was not run there."""
-    rows = _rows(_table_of(setting, method), setting.column)
-    for name in (method, f"{method}, λ = 0.1"):
-        if name in rows:
-            return rows[name]
-    return None

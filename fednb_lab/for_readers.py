@@ -4,7 +4,6 @@ Links in it lead from the top of the project.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -15,12 +14,10 @@ from fednb import ROOT, plots
 from fednb.errors import ReportError, check
 from fednb_lab.cells import Cell, measured
 from fednb_lab.claims import Finding, cells_among, claims_file
-from fednb_lab.deviations import called
 from fednb_lab.figures import curves_of
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Comparison
 from fednb_lab.pages import Results
-from fednb_lab.tuning import tunings
 
 # Curves are large, so only those are written that a notebook draws.
 CURVES = [
@@ -35,6 +32,7 @@ CURVES = [
     "digits-feddyn-fednova",
     "side-long-beta-0.1",
 ]
+SENT = "side-digits-beta-0.1"  # the table whose messages notebook 06 counts
 # What notebook 06 shows of tables besides their cells; and the five splits over which it asks its question.
 SPLITS = {
     "digits, β = 0.1": "side-digits-beta-0.1",
@@ -43,8 +41,6 @@ SPLITS = {
     "digits, quantity shift": "side-digits-quantity",
     "five domains": "side-domains",
 }
-SENT = ["side-digits-beta-0.1", "side-domains"]
-TRIALS = ["side-digits-trials", "side-domains-trials"]
 # Tables of the notebook on tuning: accuracies of each run on test and on held-out images.
 HELD_OUT = [
     "digits-moon-tuning",
@@ -65,8 +61,7 @@ def files(found: Results) -> dict[str, str]:
         "tuning": {name: _held_out(of(name)) for name in HELD_OUT},
         "side_by_side": {
             "splits": SPLITS,
-            "trials": {name: _trials(of(name)) for name in TRIALS},
-            "sent": {name: _sent(of(name)) for name in SENT},
+            "sent": {SENT: _sent(of(SENT))},
         },
     }
     return {f"{name}.json": _text(entries) for name, entries in content.items()}
@@ -164,26 +159,6 @@ def _held_out(cells: Sequence[Cell]) -> dict[str, Any]:
             "validation": [final["validation"] for final in finals],
         }
     return rows
-
-
-def _trials(cells: Sequence[Cell]) -> dict[str, Any]:
-    """By method what is tuned, what was tried, and what held-out images chose."""
-    trials = {}
-    for method, tuning in tunings(cells).items():
-        chosen = tuning.chosen
-        accuracies = [trial.accuracy for trial in tuning.trials]
-        trials[method] = {
-            "method": tuning.method,
-            "tuned": tuning.tuned,
-            "called": called(tuning.tuned),
-            "values": [trial.value for trial in tuning.trials],
-            "accuracies": [None if math.isnan(one) else one for one in accuracies],
-            "chosen": chosen.value if chosen else None,
-            "accuracy": chosen.accuracy if chosen else None,
-            "at_edge": tuning.at_edge,
-            "gain": tuning.gain,
-        }
-    return trials
 
 
 def _sent(cells: Sequence[Cell]) -> dict[str, Any]:

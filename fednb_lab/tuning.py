@@ -62,15 +62,6 @@ class Tuning:
         accuracies = [trial.accuracy for trial in self.finished]
         return max(accuracies) - min(accuracies) if accuracies else math.nan
 
-    @property
-    def at_edge(self) -> bool:
-        """Whether nothing was tried beyond the chosen value; a coefficient of 0 is, by FedAvg."""
-        if self.chosen is None:
-            return False
-        if self.chosen == self.trials[0] and self.without is not None:
-            return self.without >= self.chosen.accuracy
-        return self.chosen in (self.trials[0], self.trials[-1])
-
 
 def tunings(cells: Sequence[Cell]) -> dict[str, Tuning]:
     """What a table of trials says, by method; a trial that lacks a seed does not count yet."""

@@ -1,4 +1,4 @@
-"""Pictures of notebook 01: where MOON's contrast leads a representation, and how its runs ended."""
+"""Pictures of notebook 01: where MOON's contrast leads a representation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,27 @@ from fednb import plots, results
 
 _BEGIN = "z_glob, where\na round begins"
 _TOP = 90.0  # degrees: where circles have z_glob
-_LOG = "flower-moon log"  # of the re-run by MOON's author, in data/reported.csv
+# For MOON − FedAvg over the rounds: by panel the rounds done, with the table and column of the accuracies then.
+_OVER_ROUNDS = {
+    "digits, 5 epochs a round": {
+        "2": ("digits-fedproc-tenth", "T=20"),
+        "4": ("digits-fedproc-tenth", "T=40"),
+        "5": ("digits-fedproc-rounds", "T=5"),
+        "10": ("digits-fedproc-rounds", "T=10"),
+        "20": ("digits-fedproc-rounds", "T=20"),
+        "40": ("digits-fedproc-rounds", "T=40"),
+    },
+    "CIFAR-10, 5 epochs": {
+        "2": ("fedproc-figure-4-short-tenth", "CIFAR-10"),
+        "10": ("fedproc-figure-4-short-half", "CIFAR-10"),
+        "20": ("moon-1-short", "CIFAR-10"),
+    },
+    "CIFAR-10, 10 epochs": {
+        "10": ("fedproc-figure-4-tenth", "CIFAR-10"),
+        "50": ("fedproc-figure-4-half", "CIFAR-10"),
+        "100": ("moon-1", "CIFAR-10"),
+    },
+}
 
 
 def _at(degrees: Any, radius: float = 1.0) -> tuple[Any, Any]:
@@ -139,14 +159,14 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
 def turns(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
     """From where to where a round turns representations: their angle from z_prev.
 
-    For each split and method [rounds, 3], from round 2 on: the angles (degrees) of z_glob and of the
-    trained z from z_prev, and the accuracy (%) of the global model with which the round begins.
+    For each split and method [rounds, 3], from round 2 on, in degrees: from z_prev to z_glob, from
+    there to the trained z, and from z_prev to the trained z.
     """
     splits = list(dict.fromkeys(split for split, _ in measured))
-    figure, axes = plt.subplots(1, len(splits), figsize=(11, 4.2), sharey=True)
+    figure, axes = plt.subplots(1, len(splits), figsize=(11, 4.0), sharey=True)
     for ax, split in zip(axes, splits, strict=True):
         for method, shift in (("FedAvg", -0.13), ("MOON", 0.13)):
-            start, end, _ = measured[split, method].T
+            start, _, end = measured[split, method].T
             place = np.arange(2, 2 + len(start)) + shift
             colour = plots.colour(method)
             ax.vlines(place, start, end, color=colour, lw=2)
@@ -155,33 +175,31 @@ def turns(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
             ax.plot(place, end, "o", ms=8, color=colour, label=f"end: z of {method}")
         # of MOON: it is parallel to z_glob - z_prev
         ax.plot(place, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of MOON's contrast")
-        ax.axhline(90, color="0.7", lw=1, ls=":", zorder=0)
-        of_both = zip(measured[split, "FedAvg"][:, 2], measured[split, "MOON"][:, 2], strict=True)
-        texts = [f"{t}\n{first:.0f}, {second:.0f}" for t, (first, second) in enumerate(of_both, 2)]
-        ax.set_xticks(range(2, 2 + len(texts)), texts)
-        ax.set(title=split, xlabel="round; accuracy (%) before it, FedAvg's and MOON's")
-        ax.set(ylim=(0, 138), yticks=range(0, 121, 30))
+        ax.set(title=split, xlabel="round", ylim=(0, 138), yticks=range(0, 121, 30))
     axes[0].set(ylabel="angle from z_prev (degrees)")
     handles, words = axes[0].get_legend_handles_labels()
     figure.legend(handles, words, frameon=False, ncols=4, loc="outside lower center")
     return figure
 
 
-@plots.described("FedProx agrees with the log of MOON's author for 100 rounds, MOON ends below it")
-def author_log() -> Figure:
-    """The log of a run by MOON's author, and our runs of seed 0 on clients of the same sizes."""
-    ours = results.accuracies("fedproc-2")
-    log = results.printed(_LOG)
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
-    for ax, name in zip(axes, ("FedProx", "MOON"), strict=True):
-        colour = plots.colour(name)
-        accuracy = ours[name].loc[0]
-        ax.plot(accuracy.index, accuracy, color=colour, lw=1.5, label="ours, seed 0")
-        rounds = [int(when.removeprefix("round ")) for when in log[name]]
-        reported = list(log[name].values())
-        ax.plot(rounds, reported, "D", color="black", mfc="white", ms=8, label="Flower's log, by MOON's author")
-        ax.set(title=name, xlabel="communication round", xlim=(0, 103), ylim=(55, 73))
+@plots.described("MOON falls behind FedAvg in the first rounds and catches up; on CIFAR-10 it ends ahead")
+def behind_then_ahead() -> Figure:
+    """How far MOON is ahead of FedAvg after some numbers of rounds, on the digits and on CIFAR-10."""
+    widths = [len(places) for places in _OVER_ROUNDS.values()]
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, width_ratios=widths)
+    for ax, (title, places) in zip(axes, _OVER_ROUNDS.items(), strict=True):
+        ax.axhline(0, color="0.6", lw=1, zorder=0)
+        moon = [results.cell(table, "MOON", column) for table, column in places.values()]
+        fedavg = [results.cell(table, "FedAvg", column) for table, column in places.values()]
+        leads = [results.compare(*pair) for pair in zip(moon, fedavg, strict=True)]
+        ax.plot([lead.mean for lead in leads], color="0.8", lw=1, zorder=0)
+        for x, lead in enumerate(leads):
+            results.draw_lead(ax, x, lead, plots.colour("MOON" if lead.mean > 0 else "FedAvg"))
+        texts = [f"{rounds}\n{cell.mean:.0f}" for rounds, cell in zip(places, fedavg, strict=True)]
+        ax.set_xticks(range(len(places)), texts)
+        ax.margins(x=0.15)
+        ax.set_title(f"{title}\n{leads[-1].seeds} seeds", size="medium")
         ax.grid(axis="y", alpha=0.3)
-        ax.legend(frameon=False, loc="lower right")
-    axes[0].set(ylabel="test accuracy (%)")
+    axes[0].set(ylabel="MOON − FedAvg (points)")
+    figure.supxlabel("rounds done, and FedAvg's accuracy then (%)", size="medium")
     return figure

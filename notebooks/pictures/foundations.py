@@ -354,31 +354,77 @@ def three_at_rest(simulate: Callable[..., np.ndarray]) -> Axes:
 
 
 @plots.described(
-    "Left: distances of FedAvg, FedNova and FedDyn over the steps of client 2. Right: FedDyn with three springs."
+    "Over the steps of client 2, FedAvg rests further and further away, FedNova diverges, FedDyn is at the minimum."
 )
-def busy_client(distances: Callable[..., np.ndarray]) -> Figure:
-    """Where methods rest as client 2 takes more steps; FedDyn's way with springs of three kinds.
+def busy_client(distances: Callable[..., np.ndarray]) -> Axes:
+    """Where FedAvg, FedNova and FedDyn rest as client 2 takes more steps.
 
     ``distances``: of a method from the minimum, round by round, [rounds].
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 3.9))
-    busy = (10, 14, 20, 28, 40, 56, 80, 113, 160)
-    for name, place in {"FedAvg": (55, 1.32), "FedNova": (88, 1.75), "FedDyn": (100, 0.03)}.items():
-        for m, style in ((0.0, "o-"), (0.9, "s--")):
-            given = {"m": m, "eta": 0.05 * (1 - m), "rounds": 100}
-            ends = [min(distances(name, (10, H), **given)[-1], 9.0) for H in busy]
-            left.plot(busy, ends, style, ms=4, color=plots.colour(name))
-        left.annotate(name, place, color=plots.colour(name), va="bottom")
-    for style, words in (("o-", "no momentum"), ("s--", "momentum 0.9")):
-        left.plot([], [], style, ms=4, color="0.5", label=words)
-    left.set(xscale="log", ylim=(-0.05, 2), xlabel="steps of client 2 (client 1: 10)")
-    left.set_ylabel("distance from the minimum")
-    left.set_xticks(busy[::2], map(str, busy[::2]))
-    left.minorticks_off()
-    left.legend(fontsize="small", frameon=False)
-    for alpha, style in ((0.03, ":"), (0.3, "-"), (10.0, "--")):
-        way = distances("FedDyn", (10, 40), alpha=alpha, rounds=60)
-        right.semilogy(way, style, lw=2, color=plots.colour("FedDyn"), label=f"α = {alpha:g}")
-    right.set(xlabel="communication round", ylabel="distance from the minimum")
-    right.legend(fontsize="small", frameon=False, title="FedDyn, 10 and 40 steps")
+    _, ax = plt.subplots(figsize=(8, 3.6))
+    busy = (10, 20, 40, 80, 113, 160)
+    for name in ("FedAvg", "FedNova", "FedDyn"):
+        ends = [min(distances(name, (10, H), rounds=100)[-1], 9.0) for H in busy]
+        ax.plot(busy, ends, "o-", lw=2, ms=5, color=plots.colour(name), clip_on=True)
+    for name, place, shift in (
+        ("FedAvg", (40, 0.59), (-6, 8)),
+        ("FedNova diverges", (83, 1.2), (8, 4)),
+        ("FedDyn", (113, 0.0), (0, 7)),
+    ):
+        look = {"color": plots.colour(name.split()[0]), "ha": "right" if name == "FedAvg" else "left"}
+        plots.label(ax, place, name, shift, **look)
+    ax.set(xscale="log", ylim=(-0.05, 1.5), xlabel="steps of client 2 in a round (client 1: 10)")
+    ax.set(ylabel="distance from the star")
+    ax.set_xticks(busy[:4] + busy[5:], map(str, busy[:4] + busy[5:]))
+    ax.minorticks_off()
+    return ax
+
+
+@plots.described(
+    "Left: the smallest clients have the largest votes. Right: the larger their sum, the further FedNova falls behind."
+)
+def votes(images: np.ndarray, of_clients: np.ndarray, points: Mapping[str, Sequence[tuple]]) -> Figure:
+    """FedNova's votes beside FedAvg's for the clients of one split, and what becomes of them.
+
+    ``points``: by kind of split, the sum of FedNova's votes and its accuracy minus FedAvg's, seed by seed.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8))
+    order, places = np.argsort(images), np.arange(len(images))
+    of_fedavg = images / images.sum()
+    for name, values, shift in (("FedAvg", of_fedavg, -0.2), ("FedNova", of_clients, 0.2)):
+        words = f"{name}, sum {values.sum():.1f}"
+        left.bar(places + shift, values[order], 0.4, color=plots.colour(name), label=words)
+    left.set_xticks(places, [str(n) for n in images[order]])
+    left.set(xlabel="images of the client", ylabel="its way is multiplied by")
+    left.legend(frameon=False, loc="upper center")
+    look: dict[str, Any] = {"ls": "none", "color": plots.colour("FedNova")}
+    for (words, pairs), marker, filled in zip(points.items(), "os", (True, False), strict=True):
+        right.plot(*np.transpose(pairs), marker=marker, mfc=None if filled else "none", label=words, **look)
+    right.axhline(0, color="0.4", lw=1)
+    right.set(xlabel="sum of FedNova's votes", ylabel="FedNova − FedAvg (points)")
+    right.legend(frameon=False, loc="lower left")
+    return figure
+
+
+@plots.described("The stiff spring's memory follows the gradient at first; only the soft spring's model learns.")
+def memory(found: pd.DataFrame) -> Figure:
+    """How well FedDyn's memory agrees with the gradient, and how well its model does, for two springs.
+
+    ``found`` has the columns α, round, cosine and accuracy.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.4))
+    springs = {0.1: ("o-", "soft"), 1.0: ("s--", "stiff")}
+    look: dict[str, Any] = {"color": plots.colour("FedDyn")}
+    for alpha, lines in found.groupby("α"):
+        style, word = springs[float(alpha)]  # type: ignore[arg-type]
+        means = lines.groupby("round").mean()
+        for ax, column in zip(axes, ("cosine", "accuracy"), strict=True):
+            ax.plot(means[column], style, ms=5, **look)
+            end = (means.index[-1], means[column].iloc[-1])
+            plots.label(ax, end, f"{word}, α = {alpha:g}", (6, 0), va="center", **look)
+    axes[0].set(title="does the memory point along the gradient?", ylabel="cosine, mean over clients", ylim=(0, 1))
+    axes[1].set(title="does the model learn?", ylabel="test accuracy (%)")
+    for ax in axes:
+        ax.set(xlabel="communication round", xticks=sorted(found["round"].unique()))
+        ax.grid(alpha=0.3)
     return figure

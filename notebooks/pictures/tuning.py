@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import plots
+from fednb import plots, results
 
 _WORTH = 0.7  # the share of all images on which every candidate is right
 _MOST = 16  # candidates
@@ -63,3 +63,27 @@ def two_choices(found: Mapping[str, pd.DataFrame]) -> Figure:
     axes[0, 0].set_ylabel("points below the best μ")
     axes[0, -2].legend(fontsize="small", frameon=False, loc="lower left")
     return figure
+
+
+def chosen_twice(tables: Mapping[str, str]) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
+    """What `two_choices` draws, and the gain of choosing μ by test accuracy, seed by seed.
+
+    ``tables``: by title, the table of the runs in which both accuracies were recorded. With more than
+    one seed a last line has the choice by the mean over seeds, as a paper makes it.
+    """
+    found, lines = {}, []
+    for title, name in tables.items():
+        of_values = results.load("tuning")[name].items()
+        runs = pd.concat([pd.DataFrame(of_value).assign(μ=float(value)) for value, of_value in of_values])
+        by_seed = runs.pivot(index="μ", columns="seed")
+        choices = {f"seed {seed}": by_seed.xs(seed, axis=1, level="seed") for seed in by_seed["accuracy"]}
+        mean = by_seed.T.groupby(level=0).mean().T
+        found[title] = mean.rename(columns={"accuracy": "test", "validation": "held-out"})
+        if len(choices) > 1:
+            choices["mean of all"] = mean
+        for which, accuracies in choices.items():
+            by_test, held_out = accuracies["accuracy"].idxmax(), accuracies["validation"].idxmax()
+            gain = accuracies["accuracy"][by_test] - accuracies["accuracy"][held_out]
+            lines.append([title, which, f"{by_test:g}", f"{held_out:g}", round(gain, 2)])
+    columns = ["runs", "choice by", "μ by test", "μ by held-out", "gain (points)"]
+    return found, pd.DataFrame(lines, columns=columns).set_index(columns[:2])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -48,49 +49,36 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
     return ax
 
 
-@plots.described("What two kinds of targets add to training alone, from both starts, and the difference between the two")
-def gains(of_federations: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """Gains of newcomers (points), by start and by what pulls them: a panel for each start.
-
-    A dot is a federation; the interval is the 95 % interval over them. Names with "minus" are
-    differences of gains, and hollow.
-    """
-    figure, axes = plt.subplots(1, len(of_federations), figsize=(11.5, 2.7), sharex=True, sharey=True)
-    for ax, (start, rows) in zip(axes, of_federations.items(), strict=True):
-        for place, (name, values) in enumerate(rows.items()):
-            colour = plots.colour("FedProto") if name == "prototypes" else "0.2"
-            ax.plot(values, [place - 0.15] * len(values), "o", color="0.7", ms=6)
-            mean, half_width = interval(values)
-            face = "white" if "minus" in name else colour
-            ax.errorbar(mean, place + 0.15, xerr=half_width, fmt="o", color=colour, mfc=face, capsize=4, ms=8)
-        ax.axvline(0, color="0.6", lw=1)
-        ax.grid(axis="x", alpha=0.3)
-        ax.set(title=f"start: {start}", xlabel="gain over training alone (points)")
-    names = list(next(iter(of_federations.values())))
-    axes[0].set_yticks(range(len(names)), names)
-    axes[0].set_ylim(len(names) - 0.5, -0.5)
-    return figure
+@plots.described("Class means of own images are best from the beginning; received prototypes begin at chance")
+def ways_to_classify(epochs: Sequence[int], alone: pd.DataFrame, pulled: pd.DataFrame) -> Axes:
+    """Accuracies (%) of newcomers over epochs: a colour for each way to classify, a row for each epoch."""
+    _, ax = plt.subplots(figsize=(7.5, 3.8))
+    for place, way in enumerate(alone):
+        colour = f"C{place}"
+        ax.plot(epochs, alone[way], "o:", ms=4, color=colour)
+        ax.plot(epochs, pulled[way], "o-", ms=4, color=colour)
+        plots.label(ax, (epochs[-1], pulled[way].iloc[-1]), way, (8, 0), color=colour, va="center")
+    ax.axhline(100 / 3, color="0.6", lw=1)
+    plots.label(ax, (epochs[-1], 100 / 3), "a guess", (8, 0), color="0.4", va="center")
+    ax.plot([], [], "-", color="0.3", label="pulled to the federation's prototypes")
+    ax.plot([], [], ":", color="0.3", label="alone")
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(0.0, 0.66))
+    ax.set(xlabel="epochs of the newcomer", ylabel="accuracy (%), mean of five federations")
+    ax.set(xticks=list(epochs), ylim=(25, 100))
+    return ax
 
 
-@plots.described("Class means of own images are best from the beginning; output layers rise faster with prototypes")
-def ways_to_classify(epochs: Sequence[int], means: Mapping[str, Mapping[tuple[str, str], np.ndarray]]) -> Figure:
-    """Accuracies (%) of newcomers over epochs: a panel for each start, by way and pull.
-
-    Solid lines are with the federation's prototypes, dotted ones alone; a way is a colour.
-    """
-    figure, axes = plt.subplots(1, len(means), figsize=(11.5, 4), sharey=True)
-    for ax, (start, lines) in zip(axes, means.items(), strict=True):
-        known = list(dict.fromkeys(way for way, _ in lines))
-        for (way, pull), values in lines.items():
-            colour = f"C{known.index(way)}"
-            ax.plot(epochs, values, "o:" if pull == "alone" else "o-", ms=4, color=colour)
-            if pull != "alone" and ax is axes[-1]:
-                va = "top" if way == "classifier" else "bottom"
-                end = (epochs[-1] + 0.15, values[-1])
-                plots.label(ax, end, way, (0, 0), color=colour, va=va)
-        ax.set(title=f"start: {start}", xlabel="epochs of the newcomer")
-    axes[0].plot([], [], "-", color="0.3", label="with the federation's prototypes")
-    axes[0].plot([], [], ":", color="0.3", label="alone")
-    axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(0.02, 0.6))
-    axes[0].set_ylabel("accuracy, mean over federations (%)")
-    return figure
+@plots.described("Both kinds of targets help in every federation, and fixed vectors help more than prototypes do")
+def gains(rows: Mapping[str, Sequence[float]]) -> Axes:
+    """How far newcomers are ahead (points): a grey dot for each federation, and the 95 % interval over them."""
+    _, ax = plt.subplots(figsize=(8, 2.5))
+    colours = (plots.colour("FedProto"), "0.2", "0.2")
+    for place, (values, colour) in enumerate(zip(rows.values(), colours, strict=True)):
+        ax.plot(values, [place - 0.15] * len(values), "o", color="0.7", ms=6)
+        mean, half_width = interval(values)
+        ax.errorbar(mean, place + 0.15, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
+    ax.axvline(0, color="0.6", lw=1)
+    ax.grid(axis="x", alpha=0.3)
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="ahead, in points of accuracy")
+    return ax

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fednb import plots
 
-_BLUE = "C0"  # with the victim's network; without it lines are grey
+_BLUE = "C0"  # with the victim's network
 
 
 @plots.described("Means of 1 to 100 twos: the first is one person's two, the last is everybody's, blurred")
@@ -24,13 +23,12 @@ def blurred(means: Mapping[int, np.ndarray]) -> Figure:
     return figure
 
 
-@plots.described("Reconstructions by two networks and two attacks: only the victim's own network gives the original strokes")
+@plots.described("Reconstructions: only with the victim's own network are the strokes those of the original")
 def reconstructions(found: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Figure:
     """Images [sizes, H, W] by the name of their column; a row for each number of images."""
-    figure, axes = plt.subplots(len(sizes), len(found), figsize=(1.6 * len(found), 6.9))
+    figure, axes = plt.subplots(len(sizes), len(found), figsize=(1.7 * len(found), 6.9))
     for of_column, (name, images) in zip(axes.T, found.items(), strict=True):
-        lines = [part for line in name.split("\n") for part in wrap(line, 13)]
-        of_column[0].set_title("\n".join(lines), size=11)
+        of_column[0].set_title("\n".join(wrap(name, 16)), size=11)
         for ax, image in zip(of_column, images, strict=True):
             _image(ax, image)
     for ax, number in zip(axes[:, 0], sizes, strict=True):
@@ -38,64 +36,29 @@ def reconstructions(found: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Fi
     return figure
 
 
-@plots.described(
-    "With the victim's network likeness falls from a half to nothing, as does finding members; without it little is found"
-)
+@plots.described("Likeness falls with the images in a prototype, is nothing without the network, grows with numbers sent")
 def how_alike(
     sizes: Sequence[int],
-    likeness: Mapping[tuple[str, str], Sequence[float]],
-    ceiling: Sequence[float],
-    membership: Mapping[str, Sequence[float]],
+    by_size: Mapping[str, Sequence[float]],
+    numbers: Sequence[int],
+    by_number: Sequence[float],
 ) -> Figure:
-    """Over the number of images in a prototype: likeness to each member, and the chance to find
-    one.
-
-    ``likeness`` by network and attack, ``membership`` by network, the victim's first. ``ceiling``:
-    of the mean of the originals itself, which no attack on the mean can expect to beat.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4))
-    looks: dict[str, dict[str, Any]] = {network: {"color": "0.7"} for network in membership}
-    victim = next(iter(membership))
-    looks[victim] = {"color": _BLUE, "zorder": 3}
-    left.plot(sizes, ceiling, "k:", lw=1.5)
-    end = (sizes[-1], ceiling[-1])
-    plots.label(left, end, "the mean\nitself", (6, 0), va="center", color="black")
-    for (network, attack), values in likeness.items():
-        left.plot(sizes, values, "o-" if attack == "descent" else "o--", **looks[network])
-    left.plot([], [], "-", color="0.3", label="descent")
-    left.plot([], [], "--", color="0.3", label="regression")
-    left.legend(frameon=False)
-    left.axhline(0, color="0.3", lw=0.8)
-    left.set(ylabel="likeness to a member", ylim=(-0.25, 1.05))
-    left.annotate("\n".join(wrap(victim, 13)), (1.05, 0.1), color=_BLUE)
-    left.annotate("other networks", (1.02, -0.19), color="0.45")
-    for network, values in membership.items():
-        right.plot(sizes, values, "o-", **looks[network])
-    right.axhline(0.5, color="black", ls=":", lw=1.5)
-    right.annotate("a guess", (sizes[0], 0.485), va="top")
-    right.set(ylabel="who was in it? (chance to be right)", ylim=(0.4, 1.05))
-    right.annotate(victim, (1.25, 0.97), color=_BLUE)
-    right.annotate("other networks", (13, 0.455), color="0.45", va="top")
-    for ax in (left, right):
-        ax.set(xscale="log", xlabel="images in the prototype")
-        ax.set_xticks(sizes, [str(n) for n in sizes])
+    """Likeness to a member, left over the images in a prototype, right over the numbers that are sent for one image."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8), sharey=True)
+    looks = (("black", ":"), (_BLUE, "-"), ("0.5", "-"))
+    places = ((1.25, 0.93), (1.15, 0.22), (1.3, -0.13))
+    for (name, values), (colour, style), place in zip(by_size.items(), looks, places, strict=True):
+        left.plot(sizes, values, "o" + style, color=colour, ms=5)
+        left.annotate(name, place, color=colour)
+    right.plot(numbers, by_number, "o-", color=_BLUE, ms=5)
+    left.set(xscale="log", xlabel="images in the prototype", ylabel="likeness to a member", ylim=(-0.2, 1.05))
+    right.set_xscale("log", base=2)
+    right.set_xlabel("numbers sent for one image of 64 pixels")
+    for ax, ticks in ((left, sizes), (right, numbers)):
+        ax.axhline(0, color="0.3", lw=0.8)
+        ax.set_xticks(ticks, [str(n) for n in ticks])
         ax.minorticks_off()
     return figure
-
-
-@plots.described("Likeness beyond the class grows with the numbers sent: nothing at 4, most of it at 16 of 64")
-def narrower(numbers: Sequence[int], likeness: Mapping[str, Sequence[float]]) -> Axes:
-    """Likeness beyond the class over how many numbers are sent, a line for each attack."""
-    _, ax = plt.subplots(figsize=(6.5, 3.4))
-    for (attack, values), style in zip(likeness.items(), ("o-", "o--"), strict=True):
-        ax.plot(numbers, values, style, color=_BLUE, label=attack)
-    ax.axhline(0, color="0.3", lw=0.8)
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(numbers, [str(n) for n in numbers])
-    ax.set(xlabel="numbers sent, of an image of 64 pixels", ylabel="likeness to the image")
-    ax.set_ylim(-0.1, 1)
-    ax.legend(frameon=False, loc="upper left")
-    return ax
 
 
 def _image(ax: Axes, image: np.ndarray) -> None:

@@ -85,19 +85,18 @@ def _way(ax: Axes, x: float, lw: float) -> None:
     ax.annotate("", (5 + 0.35 * (x - 5), 4.8), (x, 3.4), arrowprops=look)
 
 
-@plots.described(
-    "Over six rounds FedBN ends a little above FedAvg, Ditto far above; FedDisco and FedAvg cross several times"
-)
-def beside_fedavg(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """Accuracy (%) after each round of a method and of FedAvg: a panel for each, by its title."""
-    figure, axes = plt.subplots(1, len(found), figsize=(13, 3.6))
-    for ax, (title, curves) in zip(axes, found.items(), strict=True):
-        for name, values in curves.items():
-            look = {"color": plots.colour(name)} if name == "FedAvg" else {"color": _OWN, "lw": 2.5}
-            ax.plot(range(1, len(values) + 1), values, label=name, **look)
-        plots.label_ends(ax)
-        ax.set_title(title, size="medium")
-        ax.set(xlabel="communication round", ylabel="test accuracy (%)")
-        ax.locator_params(axis="x", integer=True)
-        ax.grid(alpha=0.3)
+@plots.described("Final test accuracy of each arm for three seeds; a line connects the arms of a seed")
+def ends(found: Mapping[str, Sequence[float]], measured: str = "test accuracy (%)") -> Figure:
+    """Final accuracies (%) by arm, [seeds] each: a dot for a seed, a line through the dots of one seed."""
+    figure, ax = plt.subplots(figsize=(1.5 + 2.2 * len(found), 3.2))
+    values = np.array(list(found.values()))
+    places = np.arange(len(found))
+    for seed, of_seed in enumerate(values.T):
+        ax.plot(places, of_seed, color="0.8", lw=1.5, zorder=1)
+        ax.annotate(f"seed {seed}", (places[-1], of_seed[-1]), (8, 0), textcoords="offset points", va="center", size=9)
+    for place, name, of_arm in zip(places, found, values, strict=True):
+        ax.scatter(np.full(len(of_arm), place), of_arm, s=55, color="0.35" if name == "FedAvg" else _OWN, zorder=2)
+    ax.set_xticks(places, list(found))
+    ax.set(xlim=(-0.4, len(found) - 0.4), ylabel=measured)
+    ax.grid(axis="y", alpha=0.3)
     return figure

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from scipy.special import softmax
+from torch import Tensor
 
 from fednb import data, plots, results
 from fednb.leads import lead_of
@@ -66,17 +67,21 @@ def _two_bills(ax: Axes, second: float, centre: float, title: str) -> None:
     ax.axis("off")
 
 
-@plots.described("A round of FedProto: class means go up, their means come down, and no weights travel")
-def a_round() -> Axes:
-    """What FedProto sends, and who does what."""
-    return scheme.messages(
+@plots.described("A round of FedProto: class means go up, their means come down; FedAvg sends all weights both ways")
+def a_round(sent: Mapping[str, Tensor], received: Mapping[str, Tensor], num_weights: int) -> Axes:
+    """What FedProto sends, and who does what; with what FedAvg sends, ``num_weights``."""
+    means, stars = ("×".join(map(str, message["vectors"].shape)) for message in (sent, received))
+    ax = scheme.messages(
         "FedProto",
-        down="for each class\na star, the global\nprototype",
-        up="the means of\nits own classes",
+        down=f"for each class\na star: {stars}",
+        up=f"the means of its own\nclasses: client 0, {means}",
         server="takes the mean over the clients that have a class",
         client="trains its network,\npulled to the stars",
         model=False,
     )
+    for x, side in ((1.15, "right"), (8.45, "left")):
+        ax.text(x, 1.5, f"(FedAvg: {num_weights:,})", ha=side, va="top", color="0.45")
+    return ax
 
 
 @plots.described("Left: few classes per client. Right: training alone ends close below FedProto")
@@ -198,6 +203,12 @@ def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
         row[0].margins(0.1, 0.16)
         if not lam:
             _name_ones_and_twos(row[-1], plane)
+    _legend(fig)
+    return fig
+
+
+def _legend(fig: Figure) -> None:
+    """Say below what the markers are."""
     look: dict[str, Any] = {"color": "0.3", "ls": "", "ms": 7}
     marks = [
         Line2D([], [], marker=_MARKERS[0], label="client A: digits 0, 1, 2", **look),
@@ -205,7 +216,6 @@ def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
         Line2D([], [], marker="*", mfc="white", color="0.3", ls="", ms=16, label="the server's mean of a digit"),
     ]
     fig.legend(handles=marks, frameon=False, loc="outside lower center", ncols=3)
-    return fig
 
 
 def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
@@ -226,12 +236,13 @@ def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
 @plots.described("Alone, clients lie apart; with a larger λ points come to their stars; at λ = 1 stars 0 and 3 nearly meet")
 def weights(lams: Sequence[float] = (0, 0.01, 0.1, 1)) -> Figure:
     """The clients in the plane after their last round, for several λ."""
-    fig, axes = plt.subplots(1, len(lams), figsize=(12, 3.3), sharex=True, sharey=True)
+    fig, axes = plt.subplots(1, len(lams), figsize=(12, 3.8), sharex=True, sharey=True)
     for ax, lam in zip(axes, lams, strict=True):
         plane = _after_all_rounds(ax, lam)
     axes[0].set_title("λ = 0, each alone")
     between = (plane.prototypes[0] + plane.prototypes[3]) / 2  # with the largest λ
     ax.plot(*between, "o", ms=58, mfc="none", mec="black", mew=1.2)
+    _legend(fig)
     return fig
 
 
@@ -264,7 +275,7 @@ def few(histories: Mapping[str, Metrics]) -> Axes:
         smooth = accuracy.rolling(5, center=True, min_periods=1).mean()
         ax.plot(history["round"], smooth, lw=2.5, color=colour, label=name)
     ax.set(xlabel="communication round", ylabel="accuracy among own classes (%)")
-    ax.set_title("five images of a class, one run", size=12)
+    ax.set_title("five images of a class, one run (thick: means of five rounds)", size=12)
     ax.legend(frameon=False, loc="lower right")
     return ax
 

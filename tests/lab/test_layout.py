@@ -10,7 +10,7 @@ ORDER = """
     errors seeds messages notebooks models partition
     data augment
     plots
-    batches client method evaluation federation prototypes finch rivals
+    batches client method evaluation federation prototypes finch
     gpu gpu.layers gpu.kernels gpu.convolution gpu.dense gpu.fused gpu.stack gpu.stacked
     sources settings build records run papers
     leads results exercises

@@ -195,4 +195,4 @@ def test_copies_of_notebooks_need_no_records_and_who_has_no_gpu_never_imports_it
     of_gpus, (file, num_notebooks, num_asked) = told[-2], told[-1].split()
     assert of_gpus == "[]"
     assert file.startswith(str(students_wheel))
-    assert int(num_notebooks) == 15 and int(num_asked) > 40
+    assert int(num_notebooks) == 16 and int(num_asked) > 40

@@ -1,0 +1,88 @@
+"""Pictures of the extra on FedProto's rivals: which part of a network travels, and what that is worth."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from fednb import plots
+
+_COMMON = "0.6"  # a layer that all clients share
+_CLIENTS = ("#0173b2", "#de8f05", "#029e73")
+_GROUP = "#8f2d56"  # the second cluster's model
+_PLACES = (0.8, 2.0, 3.2)  # of the clients, below the server in the middle
+_LAYERS = 4
+
+
+@plots.described(
+    "Six drawings of a server above three clients. Grey layers travel, coloured ones stay: none travels with SOLO,"
+    " only points with FedProto, the lower layers with FedPer and FedRep, all with FeSEM, which has two models, and FedAvg"
+)
+def what_travels() -> Figure:
+    """A server above three clients, for each method: the layers that travel, and those that stay."""
+    figure, axes = plt.subplots(1, 6, figsize=(13, 3.9))
+    texts = {
+        "SOLO": "nothing",
+        "FedProto": "a point per class",
+        "FedPer": "the body",
+        "FedRep": "the body,\ntrained after the head",
+        "FeSEM": "everything,\nwithin a cluster",
+        "FedAvg": "everything",
+    }
+    for ax, (name, text) in zip(axes, texts.items(), strict=True):
+        _method(ax, name)
+        ax.set_title(name)
+        ax.text(2, -0.35, text, ha="center", va="top", size=11)
+        ax.set(xlim=(0, 4), ylim=(-1.4, 5.4))
+        ax.axis("off")
+    return figure
+
+
+def _method(ax: Axes, name: str) -> None:
+    """What the server has, and three clients with their layers."""
+    shared = {"SOLO": 0, "FedProto": 0, "FedPer": 2, "FedRep": 2}.get(name, _LAYERS)
+    for i, (x, colour) in enumerate(zip(_PLACES, _CLIENTS, strict=True)):
+        of_group = _GROUP if name == "FeSEM" and i == 2 else _COMMON
+        _layers(ax, x, 0.0, [of_group] * shared + [colour] * (_LAYERS - shared))
+        if name != "SOLO":
+            top = 2.0 + 0.45 * (x - 2.0)
+            ax.annotate("", (top, 3.15), (x, 1.8), arrowprops={"arrowstyle": "<->", "color": "0.4"})
+    if name == "FedRep":  # what is trained first, and what second
+        ax.text(0.15, 1.2, "1", ha="center", va="center", weight="bold")
+        ax.text(0.15, 0.38, "2", ha="center", va="center", weight="bold")
+    if name == "FedProto":
+        places = ((1.3, 3.6), (2.1, 4.4), (2.8, 3.7), (1.7, 4.9))
+        for x, y in places:
+            ax.plot(x, y, "*", ms=13, color=_COMMON)
+    elif name == "FeSEM":
+        _layers(ax, 1.4, 3.3, [_COMMON] * _LAYERS)
+        _layers(ax, 2.6, 3.3, [_GROUP] * _LAYERS)
+    elif shared:
+        _layers(ax, 2.0, 3.3, [_COMMON] * shared)
+
+
+def _layers(ax: Axes, x: float, y: float, colours: Sequence[str]) -> None:
+    """A network as a pile of layers, from y upwards around x."""
+    for i, colour in enumerate(colours):
+        ax.add_patch(Rectangle((x - 0.4, y + 0.41 * i), 0.8, 0.36, fc=colour, ec="white"))
+
+
+@plots.described(
+    "FedAvg and FeSEM learn most slowly. Left, FedAvg only reaches the others; right, among own classes, both end highest"
+)
+def learning(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """Accuracy (%) on clients' own test images over rounds: among all classes, and among a client's own."""
+    figure, axes = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
+    titles = {"accuracy": "any of the ten classes", "accuracy/local classes": "one of the client's own classes"}
+    for ax, (measure, title) in zip(axes, titles.items(), strict=True):
+        for name, history in histories.items():
+            rounds = [entry["round"] for entry in history]
+            values = [entry[measure] for entry in history]
+            ax.plot(rounds, values, "o-", ms=3, lw=2, label=name, color=plots.colour(name))
+        plots.label_ends(ax)
+        ax.set(title=f"the answer may be {title}", xlabel="communication round")
+        ax.grid(alpha=0.3)
+    axes[0].set_ylabel("accuracy on own test images (%)")
+    return figure

@@ -67,29 +67,52 @@ def _colour(row: str) -> str:
     return CONTROL if row in ("FedAvg with the line", "FedAvg, z of length 1") else plots.colour(row)
 
 
+def _mixed() -> Tensor:
+    """Made-up images [3, n, 2] of three classes that begin mixed up."""
+    angles = torch.pi / 2 + 0.15 * torch.randn(3, 20, generator=torch.Generator().manual_seed(2))
+    draws = torch.Generator().manual_seed(5)
+    lengths = (0.3 * torch.randn(angles.shape, generator=draws)).exp().clamp(0.5, 1.65)
+    return lengths[..., None] * torch.stack([angles.cos(), angles.sin()], -1)
+
+
+def _trained(images: Tensor, line: bool, pull: bool, steps: int = 250) -> tuple[Tensor, Tensor]:
+    """The images [3, n, 2] after gradient descent with one method's loss, and the directions [3, 2] they see.
+
+    The loss is the cross-entropy of an output layer, which learns, too; with the pull it is FedProc's,
+    with an α that falls from 1 to 0. The directions are the prototypes then, and else the layer's rows.
+    """
+    z = images.flatten(0, 1).clone().requires_grad_()
+    rows = 0.3 * torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    rows.requires_grad_()
+    labels = torch.arange(3).repeat_interleave(images.shape[1])
+    for step in range(steps):
+        seen = F.normalize(z, dim=-1) if line else z
+        prototypes = F.normalize(seen.detach().unflatten(0, (3, -1)).mean(1), dim=-1)
+        alpha = 1 - step / steps if pull else 0.0
+        contrast = F.cross_entropy(F.normalize(z, dim=-1) @ prototypes.T, labels, reduction="sum")
+        entropy = F.cross_entropy(seen @ rows.T, labels, reduction="sum")
+        of_z, of_rows = torch.autograd.grad(alpha * contrast + (1 - alpha) * entropy, (z, rows))
+        with torch.no_grad():
+            z -= 0.1 * of_z
+            rows -= 0.01 * of_rows
+    seen = F.normalize(z, dim=-1) if line else z
+    directions = prototypes if pull else F.normalize(rows, dim=-1)
+    return seen.detach().unflatten(0, (3, -1)), directions.detach()
+
+
 @plots.described(
-    "Above, the pull turns three mixed classes into a star and the line separates nothing; below, on the digits, "
-    "the line alone is most accurate and FedProc's pull alone least"
+    "Above, each of the four methods turns three mixed classes into a star; below, on the digits, the line alone is most "
+    "accurate and FedProc's pull alone least"
 )
 def line_and_pull() -> Figure:
     """The four methods that the line and the pull make: in a toy, and accuracies of all seeds on the digits."""
-    moments = _bundle(1.0)
-    angles, _, _ = moments[0]
-    turned, prototypes, _ = moments[STEPS[-1]]
-    draws = torch.Generator().manual_seed(5)
-    lengths = (0.3 * torch.randn(angles.shape, generator=draws)).exp().clamp(0.5, 1.65)
-    ones = torch.ones_like(lengths)
+    images = _mixed()
     figure = plt.figure(figsize=(11, 6.4))
-    grid = figure.add_gridspec(2, 4, height_ratios=[1, 1.05])
-    top = [figure.add_subplot(grid[0, column]) for column in range(4)]
-    _draw_images(top[0], angles, lengths, "neither")
-    _draw_images(top[1], angles, ones, "the line")
-    _draw_images(top[2], turned, lengths, "the pull")
-    _draw_images(top[3], turned, ones, "both")
-    for ax in top[2:]:
-        for prototype, colour in zip(prototypes, CLASSES, strict=True):
-            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
-            ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
+    grid = figure.add_gridspec(2, 4, height_ratios=[1, 1])
+    titles = {"neither": (False, False), "the line": (True, False), "the pull": (False, True), "both": (True, True)}
+    for column, (title, (line, pull)) in enumerate(titles.items()):
+        ax = figure.add_subplot(grid[0, column])
+        _draw_images(ax, images, *_trained(images, line, pull), title)
     _draw_accuracies(figure.add_subplot(grid[1, :]))
     return figure
 
@@ -115,14 +138,15 @@ def _draw_accuracies(ax: Axes) -> None:
     ax.grid(axis="y", alpha=0.3)
 
 
-def _draw_images(ax: Axes, angles: Tensor, lengths: Tensor, title: str) -> None:
-    """Images [3, n] as dots around the circle of the vectors of length one."""
+def _draw_images(ax: Axes, before: Tensor, after: Tensor, directions: Tensor, title: str) -> None:
+    """Images [3, n, 2] as dots, before in grey, around the circle of the vectors of length one."""
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
-    for of_class, of_length, colour in zip(angles, lengths, CLASSES, strict=True):
-        places = (of_length * of_class.cos(), of_length * of_class.sin())
-        ax.scatter(*places, s=16, color=colour, alpha=0.8, lw=0, zorder=2)
-    ax.plot(0, 0, ".", color="0.6")
-    ax.set(xlim=(-1.5, 1.5), ylim=(-1.2, 1.75), aspect="equal", title=title)
+    ax.scatter(*before.flatten(0, 1).T, s=8, color="0.8", lw=0)
+    for of_class, direction, colour in zip(after, directions, CLASSES, strict=True):
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+        ax.annotate("", direction.tolist(), (0, 0), arrowprops=arrow)
+        ax.scatter(*of_class.T, s=16, color=colour, alpha=0.8, lw=0, zorder=2)
+    ax.set(xlim=(-2.9, 2.9), ylim=(-1.4, 2.9), aspect="equal", title=title)
     ax.axis("off")
 
 
@@ -136,34 +160,40 @@ def bundle_to_move(temperature: float = 1.0) -> None:
 
 
 @plots.described(
-    "The pull over the angle: below 36 degrees it is stronger with temperature 1, above up to fourteen times weaker"
+    "The pull over the angle: near the prototype temperature 0.1 lets go, between 60 and 120 degrees it pulls ten times "
+    "harder than 1, and beyond 150 degrees it pushes the wrong way"
 )
 def pull() -> Figure:
     """Where the contrast turns images of one class on a circle, and how hard it pulls over the angle."""
     layout: dict[str, Any] = {"width_ratios": [1, 1, 1.5]}
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.3), gridspec_kw=layout)
-    _draw_pull(left, 1.0, "three classes, τ = 1")
+    _draw_pull(left, 1.0, "τ = 1")
     _draw_pull(middle, 0.1, "τ = 0.1, arrows at a tenth")
     _draw_pull_by_angle(right)
     return figure
 
 
+def _slopes(angles: Tensor, temperature: float) -> Tensor:
+    """The slope of the contrast over the angle of an image whose prototype is at 0°; others at ±120°."""
+    angles = angles.detach().requires_grad_()
+    cosines = (angles[:, None] - torch.tensor([0.0, 120.0, 240.0]).deg2rad()).cos()
+    labels = torch.zeros(len(angles), dtype=torch.long)
+    loss = F.cross_entropy(cosines / temperature, labels, reduction="sum")
+    return torch.autograd.grad(loss, angles)[0]
+
+
 def _draw_pull(ax: Axes, temperature: float, title: str) -> None:
     """Steps down the gradient, times τ, of images of one class around a star of three prototypes."""
-    corners = torch.tensor([90.0, 210.0, 330.0], dtype=torch.float64).deg2rad()
+    corners = torch.tensor([90.0, 210.0, 330.0]).deg2rad()
     star = torch.stack([corners.cos(), corners.sin()], -1)
-    angles = torch.arange(0, 360, 20, dtype=torch.float64).deg2rad().requires_grad_()
-    z = torch.stack([angles.cos(), angles.sin()], -1)
-    labels = torch.zeros(len(angles), dtype=torch.long)
-    loss = F.cross_entropy(z @ star.T / temperature, labels, reduction="sum")
-    (gradient,) = torch.autograd.grad(loss, angles)
-    along = torch.stack([-angles.sin(), angles.cos()], -1).detach()
-    arrows = -0.4 * temperature * along * gradient[:, None]
+    angles = torch.arange(0, 360, 20).deg2rad()
+    dots = torch.stack([angles.cos(), angles.sin()], -1)
+    along = torch.stack([-angles.sin(), angles.cos()], -1)
+    arrows = -0.4 * temperature * along * _slopes(angles - corners[0], temperature)[:, None]
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
     for prototype, colour in zip(star, (CLASSES[0], "0.75", "0.75"), strict=True):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
         ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
-    dots = z.detach()
     ax.scatter(*dots.T, s=12, color=CLASSES[0], alpha=0.6, lw=0)
     ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.014)
     ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", title=title)
@@ -171,59 +201,42 @@ def _draw_pull(ax: Axes, temperature: float, title: str) -> None:
 
 
 def _draw_pull_by_angle(ax: Axes) -> None:
-    """How hard the contrast pulls an image, over its angle.
-
-    The image has length one and lies between its own prototype and that of another class, all ten
-    on a simplex.
-    """
-    simplex = F.normalize(torch.eye(10, dtype=torch.float64) - 0.1, dim=1)
-    own, other = simplex[0], simplex[1]
-    across = F.normalize(other - other @ own * own, dim=0)
-    degrees = torch.linspace(0.5, 90, 180, dtype=torch.float64)
-    radians = degrees.deg2rad()[:, None]
+    """How hard the contrast pulls an image of length one towards its prototype, over the angle."""
+    degrees = torch.linspace(0, 180, 361)
     look: dict[str, Any] = {"color": plots.colour("FedProc")}
-    for temperature, line, above in ((1.0, "-", -14), (0.1, "--", 8)):
-        z = (radians.cos() * own + radians.sin() * across).requires_grad_()
-        labels = torch.zeros(len(z), dtype=torch.long)
-        cosines = F.normalize(z, dim=1) @ simplex.T
-        loss = F.cross_entropy(cosines / temperature, labels, reduction="sum")
-        force = torch.autograd.grad(loss, z)[0].norm(dim=1)
-        ax.plot(degrees, force, line, lw=2.5, **look)
-        end = (90, force[-1].item())
-        plots.label(ax, end, f"τ = {temperature:g}", (-4, above), ha="right", **look)
-    powers = (0.001, 0.01, 0.1, 1, 10)
-    ax.set(yscale="log", ylim=(0.0007, 40), xlim=(0, 90), title="ten classes, z of length 1")
+    ax.axhspan(-20, 0, color="0.94", lw=0)
+    ax.axhline(0, color="0.5", lw=1)
+    for temperature, line, place in ((1.0, "-", (97, 0.3)), (0.1, "--", (125, 11))):
+        ax.plot(degrees, _slopes(degrees.deg2rad(), temperature), line, lw=2.5, **look)
+        plots.label(ax, place, f"τ = {temperature:g}", (0, 0), **look)
+    ax.text(4, -4, "the wrong way", color="0.4", size="small", va="center")
+    powers = (-10, -1, -0.1, 0, 0.1, 1, 10)
+    ax.set_yscale("symlog", linthresh=0.1, linscale=0.5)
     ax.set_yticks(powers, [f"{power:g}" for power in powers])
     ax.minorticks_off()
-    ax.grid(axis="y", alpha=0.3)
-    ax.set(xlabel="angle between z and its prototype (degrees)", ylabel="length of the gradient")
+    ax.set_xticks(range(0, 181, 30))
+    ax.set(xlim=(0, 180), ylim=(-20, 30), xlabel="angle between z and its prototype (degrees)", ylabel="pull")
+    ax.grid(alpha=0.3)
 
 
 @plots.described(
-    "Clients that train alone put a class in different places; with shared prototypes, or in a federation, far less"
+    "At equal accuracy FedProc's clients agree better than FedAvg's, with and without the line, until they are accurate"
 )
-def agreement(angles: Mapping[str, tuple[Tensor, Tensor]], accuracies: Mapping[str, float]) -> Axes:
-    """Angles between prototypes of two clients: of the same class, and of different ones.
+def agreement(paths: Mapping[str, Sequence[tuple[float, float]]], alone: Mapping[str, float]) -> Axes:
+    """How well clients agree on their classes (degrees), over the accuracy of the network (%), after each round.
 
-    ``angles``: both, in degrees, by how the clients were trained: alone or with a method. A dot is
-    a median, a line spans the middle half. ``accuracies``: on test images (%), of those that have one.
+    ``paths``: accuracy and agreement after each round, by method. ``alone``: agreement of clients
+    that trained without a federation, drawn as levels.
     """
-    _, ax = plt.subplots(figsize=(8.5, 3.6))
-    names = []
-    for y, (name, (same, different)) in enumerate(angles.items()):
-        names.append(f"{name} ({accuracies[name]:.1f} %)" if name in accuracies else name)
-        colour = _colour("SOLO" if name.startswith("alone") else name)
-        for of_pairs, height, fill in ((same, y - 0.12, colour), (different, y + 0.12, "white")):
-            low, median, high = torch.quantile(of_pairs, torch.tensor([0.25, 0.5, 0.75])).tolist()
-            ax.plot([low, high], [height] * 2, color=colour, lw=2.5, zorder=1)
-            ax.plot(median, height, "o", color=colour, mfc=fill, ms=9, mew=1.5)
-            plots.label(ax, (high, height), f"{median:.0f}°", (6, 0), va="center", size="small")
-    ax.set_yticks(range(len(angles)), names)
-    ax.plot([], [], "o", ms=9, color="0.35", label="the same class")
-    ax.plot([], [], "o", ms=9, mew=1.5, color="0.35", mfc="white", label="different classes")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False, fontsize="small")
-    ax.set(xlabel="angle between the prototypes of two clients (degrees)", xlim=(0, 150))
-    ax.set_ylim(len(angles) - 0.5, -0.5)
+    _, ax = plt.subplots(figsize=(8.5, 3.9))
+    for name, level in alone.items():
+        ax.axhline(level, color="0.6", lw=1, ls=":")
+        plots.label(ax, (8, level), name, (0, 3), color="0.45", size="small")
+    for name, path in paths.items():
+        ax.plot(*zip(*path, strict=True), "o-", color=_colour(name), lw=2, ms=6, label=name)
+    ax.legend(loc="lower right", frameon=False)
+    ax.set(xlabel="test accuracy (%)", ylabel="agreement (degrees)", xlim=(7, 100), ylim=(0, 90))
+    ax.grid(alpha=0.3)
     return ax
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fednb.papers.fedproc import AsPublished, FedProc
+from fednb.papers.fedproc import FedProc, FedProcVariants
 from fednb.papers.fedproto import FedProto
 
 from fednb import papers
@@ -131,7 +131,7 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
         return prepare(self, client, message, t)
 
     monkeypatch.setattr(FedProc, "prepare", look)
-    fed = ragged(AsPublished(weighted_prototypes=weighted))
+    fed = ragged(FedProcVariants(weighted_prototypes=weighted))
     assert len(fed.server["prototypes"]["labels"]) == 0
     fed.run_round()
     sets = [by_hand(fed, fed.initial[None], client) for client in fed.clients]
@@ -141,7 +141,7 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
         assert_same(message, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", [FedProc(), AsPublished(normalise_z=True), FedProto()])
+@pytest.mark.parametrize("method", [FedProc(), FedProcVariants(normalise_z=True), FedProto()])
 def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(
     ragged, method
 ):

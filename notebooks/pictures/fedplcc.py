@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from fednb.papers.fedplcc import cluster, shares
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from fednb import data, finch, plots, results
@@ -81,23 +81,26 @@ def _half_plane(ax: Axes) -> None:
 
 
 @plots.described(
-    "Left: lines to the two nearest stars count. Right: the line to the far, heavy star counts, one to a near star does not"
+    "Left: lines to the two nearest stars count. Right: the line to the far, large star counts, one to a near star does not"
 )
-def kept(prototypes: Prototypes) -> Figure:
-    """Which half of a class's prototypes an image is pulled to, with all weights 1 and with theirs."""
-    directions = np.asarray(prototypes["vectors"])
-    directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    weights = np.asarray(prototypes["weights"])
+def kept(prototypes: Prototypes, label: int = 0) -> Figure:
+    """Which half of a class's prototypes an image is pulled to, with all weights 1 and with theirs.
+
+    Areas of stars are weights. Those of other classes are drawn, but have no lines.
+    """
+    directions = np.asarray(F.normalize(prototypes["vectors"]))
+    weights, own = np.asarray(prototypes["weights"]), np.asarray(prototypes["labels"] == label)
     panels = {"all weights 1": np.ones(len(weights)), "the paper's weights, shares of images": weights}
-    figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.9), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.2), sharey=True)
     for ax, (title, given) in zip(axes, panels.items(), strict=True):
         _half_plane(ax)
-        ax.set(title=title, ylim=(-0.05, 1.08))
-        ax.scatter(*directions.T, 90 + 450 * given / given.sum(), c="C0", **_STAR)
-        for star, weight in zip(directions, given, strict=True):
-            name = "far" if star[1] > 0.7 else "near"
-            plots.label(ax, star, f"{name}, W = {weight:.2g}", (9, 4), color="C0", size=11)
-        _draw_image(ax, np.radians(_IMAGE), directions, given)
+        ax.set(title=title, ylim=(-0.05, 1.12))
+        ax.scatter(*directions.T, 900 * given, c=np.where(own, "C0", "C1"), **_STAR)
+        for star, weight, of_class in zip(directions, given, own, strict=True):
+            name = ("far" if star[1] > 0.7 else "near") if of_class else "other class"
+            look: dict[str, Any] = {"color": "C0" if of_class else "C1", "size": 11, "va": "center"}
+            plots.label(ax, star, f"{name}, W = {weight:.2g}", (5 + 13 * weight**0.5, 2), **look)
+        _draw_image(ax, np.radians(_IMAGE), directions[own], given[own])
     return figure
 
 
@@ -118,13 +121,6 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         ax.text(x, y, f"{products[j]:.3f}", color=colour, **look)
 
 
-def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> float:
-    """A printed mean over domains."""
-    value = printed[row]["Avg."]
-    assert value is not None  # every row of these tables has one
-    return value
-
-
 _OF_THE_PAPER = {  # our table, the reported one
     "Digit-5": ("fedplcc-2-short", "II"),
     "Office-10": ("fedplcc-3-short", "III"),
@@ -132,31 +128,28 @@ _OF_THE_PAPER = {  # our table, the reported one
 }
 
 
-@plots.described("Reported and measured accuracies of eight methods: in nearly one order on Office-10, in others elsewhere")
+@plots.described("Lines from each method's reported difference from FedAvg to ours: on Office-10 few cross, elsewhere many")
 def beside_print() -> Figure:
-    """Accuracies of eight methods in the paper's order: reported as rings, ours a dot for each seed.
-
-    Above each panel stands Spearman's rank correlation of both over the methods, of means over seeds.
-    """
-    figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.9))
+    """Each method's difference from FedAvg in accuracy: left as reported, right the mean of ours, a ring if of one run."""
+    figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.4), sharey=True)
     for ax, (name, (table, number)) in zip(axes, _OF_THE_PAPER.items(), strict=True):
-        told = results.printed(f"FedPLCC Table {number}")
-        cells = [one for one in results.cells(table) if one.column == "Avg." and one.mean is not None]
-        cells.sort(key=lambda cell: _average(told, cell.row))
-        in_print = [_average(told, cell.row) for cell in cells]
-        for place, (cell, reported) in enumerate(zip(cells, in_print, strict=True)):
-            colour = plots.colour(cell.method)
-            ax.plot(reported, place, "o", **plots.PRINTED)
-            ax.plot(cell.values, [place] * len(cell.values), "o", color=colour, ms=6)
-        rank = stats.spearmanr(in_print, [cell.mean for cell in cells]).statistic
-        ax.set_title(f"{name}: rank correlation {rank:.2f}", size=12)
-        ax.set_yticks(range(len(cells)), [cell.row.split(" (")[0] for cell in cells])
-        ax.set_xlabel("accuracy, mean over domains (%)")
-        ax.grid(axis="y", alpha=0.3)
-    axes[0].plot([], [], "o", color="0.35", ms=6, label="ours, a dot for each seed")
-    axes[0].plot([], [], "o", label="reported in the paper", **plots.PRINTED)
+        reported = results.printed(f"FedPLCC Table {number}")
+        cells = {one.row: one for one in results.cells(table) if one.column == "Avg." and one.mean is not None}
+        both = {row: np.array([reported[row]["Avg."], cell.mean], float) for row, cell in cells.items()}
+        for row, cell in cells.items():
+            colour, ends = plots.colour(cell.method), both[row] - both["FedAvg"]
+            ax.plot([0, 1], ends, color=colour, lw=2, label=row.removesuffix(" (Ours)"))
+            filled = colour if len(cell.values) > 1 else "white"
+            ax.plot(1, ends[1], "o", color=colour, mfc=filled, ms=8, mew=2, zorder=3)
+        ax.set(title=name, xlim=(-0.05, 1.05), xticks=[0, 1], xticklabels=["reported", "ours"])
+    for ax in axes:
+        plots.label_ends(ax)
+    axes[0].set_ylabel("accuracy minus FedAvg's (points)")
+    look: dict[str, Any] = {"color": "0.35", "ls": "", "marker": "o", "ms": 8, "mew": 2}
+    kinds = {"mean of three seeds": "0.35", "one run": "white"}
+    handles = [Line2D([], [], mfc=filled, label=kind, **look) for kind, filled in kinds.items()]
     below: dict[str, Any] = {"loc": "outside lower center", "ncols": 2}
-    figure.legend(frameon=False, fontsize="small", **below)
+    figure.legend(handles=handles, frameon=False, fontsize="small", **below)
     return figure
 
 
@@ -253,18 +246,19 @@ def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
 # --- FINCH, step by step
 
 
-def six_groups(outlier: float = 6.0) -> Tensor:
-    """Six groups of four points in the plane, and an outlier that far to the right: [25, 2]."""
-    rng = np.random.default_rng(3)
-    middles = [(0, 0), (1.0, 0.6), (4.0, 0.3), (4.4, 1.5), (2.0, 3.2), (3.2, 3.0)]
-    groups = [np.array(middle) + 0.22 * rng.normal(size=(4, 2)) for middle in middles]
-    return torch.from_numpy(np.concatenate([*groups, [(outlier, 2.6)]]))
+def four_groups(outlier: float = 7.5) -> Tensor:
+    """Four groups of three points in the plane, and an outlier that far to the right: [13, 2]."""
+    middles = [(0.5, 0), (2.3, 1.6), (5.9, -0.1), (4.8, 2.0)]
+    triangle = np.array([(0, 0), (1.0, 0.15), (0.3, 0.85)])
+    turns = [np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for a in (0, 1, 2, 0.2)]
+    groups = [np.array(middle) + triangle @ turn.T for middle, turn in zip(middles, turns, strict=True)]
+    return torch.from_numpy(np.concatenate([*groups, [(outlier, 3.2)]]))
 
 
 @plots.described("Arrows from each point to its nearest, clusters, arrows between means, fewer clusters")
 def steps_of_finch(points: Tensor) -> Figure:
     """Four frames: arrows to nearest points, what they join, and the same with the means."""
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), sharex=True, sharey=True)
+    figure, axes = plt.subplots(1, 4, figsize=(13, 2.6), sharex=True, sharey=True)
     for step, ax in enumerate(axes, start=1):
         _frame(ax, points, step)
     return figure
@@ -273,8 +267,8 @@ def steps_of_finch(points: Tensor) -> Figure:
 def step_of_finch(step: int, outlier: float) -> None:
     """Show one of the four frames, with the outlier anywhere: what a slider calls."""
     ax = plt.figure(figsize=(5.5, 4)).subplots()
-    _frame(ax, six_groups(outlier), step)
-    ax.set(xlim=(-0.8, 9.2), ylim=(-0.8, 4.2))
+    _frame(ax, four_groups(outlier), step)
+    ax.set(xlim=(-0.8, 9.2), ylim=(-0.8, 3.6))
     plots.show(ax, f"Step {step} of FINCH with the outlier at {outlier:g}")
 
 
@@ -300,7 +294,7 @@ def _frame(ax: Axes, points: Tensor, step: int) -> None:
     if step % 2:
         nearest = nodes[finch.first_neighbours(nodes, "euclidean")]
         for start, end in zip(nodes, nearest, strict=True):
-            arrow = {"arrowstyle": "->", "color": "black", "shrinkA": 0, "shrinkB": 0}
+            arrow = {"arrowstyle": "->", "color": "black", "shrinkA": 3, "shrinkB": 3, "lw": 1.2}
             ax.annotate("", end.tolist(), start.tolist(), arrowprops=arrow)
     number = len(set(colours))
     titles = (

@@ -146,50 +146,68 @@ def one_round(federation: Federation) -> Figure:
     return figure
 
 
-def where_classes_end(is_shared: bool, num_rounds: int = 30) -> np.ndarray:
-    """Angles (degrees) of three classes after training on clients that have two of them each."""
-    angles = np.radians([92.0, 80.0, 100.0])  # of the averaged network
-    ends = [angles, angles]  # of client A, and of client B, after their training
+def where_classes_go(way: str, num_rounds: int = 40) -> np.ndarray:
+    """Angles (degrees) of three classes, before the first round and after each, on clients that have two of them.
+
+    All train the cross-entropy of an output layer. ``way`` is "FedAvg", for no more than that, "own"
+    with the contrast with a client's own means, or "shared" with vectors of all three classes.
+    """
+    average, rows = np.radians([92.0, 80.0, 100.0]), np.zeros((3, 2))  # of the network and its output layer
+    path, ends = [average], [average, average]  # ends: of client A and of client B, after their training
     for t in range(num_rounds):
-        before, ends = ends, []
+        before, ends, layers = ends, [], []
         drawn = np.array([before[0][0], before[t % 2][1], before[1][2]])  # for class 1 A and B in turn
         for client, own in enumerate(([0, 1], [1, 2])):  # the classes of client A, and of client B
-            known, vectors = ([0, 1, 2], drawn) if is_shared else (own, before[client])
-            local = angles.copy()
-            for _ in range(20):  # down the gradient of (3) in the angles
-                apart = local[own, None] - vectors[known]
-                softmax = np.exp(np.cos(apart) / 0.5)
-                softmax /= softmax.sum(1, keepdims=True)
-                gradient = np.sin(local[own] - vectors[own]) - (softmax * np.sin(apart)).sum(1)
-                local[own] -= 0.1 * gradient
+            known, vectors = ([0, 1, 2], drawn) if way == "shared" else (own, before[client])
+            local, layer = average.copy(), rows.copy()
+            for _ in range(20):  # down the gradient of the loss, in the angles and in the rows
+                z = np.stack([np.cos(local[own]), np.sin(local[own])], 1)
+                wrong = _softmax(z @ layer.T) - np.eye(3)[own]
+                gradient = (wrong @ layer * z[:, ::-1] * [-1, 1]).sum(1)
+                if way != "FedAvg":
+                    turned = local[own, None] - vectors[known]
+                    wrong_too = _softmax(np.cos(turned) / 0.5) - np.eye(3)[own][:, known]
+                    gradient -= (wrong_too * np.sin(turned)).sum(1) / 0.5
+                local[own] -= 0.05 * gradient
+                layer -= 0.05 * wrong.T @ z
             ends.append(local)
-        angles = np.mean(ends, 0)
-    return np.degrees(angles)
+            layers.append(layer)
+        average, rows = np.mean(ends, 0), np.mean(layers, 0)
+        path.append(average)
+    return np.degrees(path)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """The softmax of each row."""
+    powers = np.exp(logits)
+    return powers / powers.sum(1, keepdims=True)
 
 
 @plots.described(
-    "Three directions on a circle: by themselves classes 0 and 2 end in one place, with all vectors the three are far apart"
+    "After six rounds classes 0 and 2 are far apart only with shared vectors; FedAvg's get there about ten rounds later"
 )
-def two_clients() -> Figure:
-    """Where three classes end that two clients have two by two, as arrows on a circle."""
-    panels = {
-        "before the first round": where_classes_end(True, num_rounds=0),
-        "own means only": where_classes_end(False),
-        "and a vector of the third class": where_classes_end(True),
-    }
-    figure, axes = plt.subplots(1, len(panels), figsize=(10.5, 3.3))
-    for ax, (title, angles) in zip(axes, panels.items(), strict=True):
+def two_clients(after: int = 6) -> Figure:
+    """How three classes part that two clients have two by two: arrows on a circle, and an angle over the rounds."""
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3.1), width_ratios=(1, 1, 1, 1.5), layout="constrained")
+    ways = {"FedAvg": "FedAvg", "own": "with own means", "shared": "with shared vectors"}
+    colours = (plots.colour("FedAvg"), "0.6", plots.colour("FedSSC"))
+    for ax, (way, title), colour in zip(axes, ways.items(), colours, strict=False):
+        path = where_classes_go(way)
         ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
-        for k, place in enumerate(_spread(angles)):
-            tip = _on_circle(angles[k])
+        for k, place in enumerate(_spread(path[after])):
+            tip = _on_circle(path[after, k])
             arrow = {"arrowstyle": "-", "color": _CLASSES[k], "lw": 2.5}
             ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})
             text: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold"}
             ax.text(*(1.2 * _on_circle(place)), str(k), color=_CLASSES[k], **text)
-        ax.set(xlim=(-1.5, 1.5), ylim=(-1.4, 1.4), aspect="equal", title=title)
+        ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal")
+        ax.set_title(title, color=colour if way != "own" else "0.4")
         ax.axis("off")
-    owners = "client A has classes 0 and 1,\nclient B has 1 and 2"
-    axes[0].text(0, -0.45, owners, ha="center", va="center", size="small")
+        between = np.degrees(np.arccos(np.cos(np.radians(path[:, 0] - path[:, 2]))))
+        axes[3].plot(between, "--" if way == "own" else "-", color=colour, lw=2)
+    axes[1].text(0, -1.35, f"after {after} rounds", ha="center", size="small")
+    axes[3].axvline(after, color="0.8", lw=1, zorder=0)
+    axes[3].set(xlabel="communication round", ylabel="between 0 and 2 (degrees)", ylim=(0, 130), yticks=(0, 60, 120))
     return figure
 
 
@@ -212,25 +230,44 @@ def _spread(angles: np.ndarray, least: float = 14.0) -> np.ndarray:
 
 
 @plots.described(
-    "Bias and scatter over the rounds: with the class contrast the bias rises first; beside them the accuracies"
+    "Shared vectors part classes that no client holds together more than own means do, and those that one holds less"
 )
+def pairs(angles: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Axes:
+    """Angles between two classes in some networks: a dot is a pair, a bar the mean of its column.
+
+    ``angles``: for each training those of pairs that a client holds together, and those of the others.
+    """
+    _, ax = plt.subplots(figsize=(7.6, 3.2))
+    chance = np.random.default_rng(0)
+    looks = (("0.55", "one client holds both classes"), (plots.colour("FedSSC"), "no client holds both"))
+    for i, of_training in enumerate(angles.values()):
+        for shift, degrees, (colour, label) in zip((-0.17, 0.17), of_training, looks, strict=True):
+            x = i + shift + chance.uniform(-0.08, 0.08, len(degrees))
+            ax.scatter(x, degrees, s=18, color=colour, alpha=0.6, lw=0, label=None if i else label)
+            ax.plot([i + shift - 0.13, i + shift + 0.13], [np.mean(degrees)] * 2, color=colour, lw=3)
+    ax.set_xticks(range(len(angles)), list(angles))
+    ax.set(ylabel="angle between two classes (degrees)")
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+    ax.legend(frameon=False, fontsize="small", **place)
+    return ax
+
+
+@plots.described("Bias, scatter and accuracy over the rounds: with the class contrast the bias rises first, then falls")
 def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
-    """The two parts of the error of one drawn client's vectors, over the rounds of some trainings, and accuracies."""
-    figure, axes = plt.subplots(1, len(trainings) + 1, figsize=(11, 3.4))
-    colours = dict(zip(trainings, ("0.6", plots.colour("FedSSC")), strict=False))
-    for ax, (name, training) in zip(axes, trainings.items(), strict=False):
-        rounds = np.arange(1, len(training) + 1)
-        bias, scatter = training["bias"], training["scatter"]
-        ax.bar(rounds, bias, color="0.3", label="bias")
-        ax.bar(rounds, scatter, bottom=bias, color=plots.colour("FedSSC"), label="scatter")
-        ax.set(title=name, xlabel="communication round", xticks=rounds[1::2])
-        ax.set_ylim(0, 1.1 * max((each["bias"] + each["scatter"]).max() for each in trainings.values()))
-        axes[-1].plot(rounds, training["accuracy"], "o-", ms=4, color=colours[name], label=name)
+    """The two parts of the error of one drawn client's vectors over the rounds of some trainings, and accuracies."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    looks = (("0.6", "o-"), (plots.colour("FedSSC"), "s-"), ("black", "^-"))
+    titles = {"bias": "bias", "scatter": "scatter", "accuracy": "test accuracy (%)"}
+    for ax, (column, title) in zip(axes, titles.items(), strict=True):
+        for (name, training), (colour, style) in zip(trainings.items(), looks, strict=False):
+            rounds = np.arange(1, len(training) + 1)
+            ax.plot(rounds, training[column], style, ms=4, color=colour, label=name)
+        ax.set(title=title, xlabel="communication round", xticks=rounds[1::2])
+    highest = max(training[["bias", "scatter"]].to_numpy().max() for training in trainings.values())
+    for ax in axes[:2]:
+        ax.set_ylim(0, 1.08 * highest)
     axes[0].set_ylabel("error, 1 \u2212 cosine")
-    handles, labels = axes[0].get_legend_handles_labels()
-    axes[0].legend(handles[::-1], labels[::-1], frameon=False, fontsize="small")
-    axes[-1].set(xlabel="communication round", ylabel="test accuracy (%)", xticks=rounds[1::2])
-    axes[-1].legend(frameon=False, fontsize="small", loc="lower right")
+    axes[2].legend(frameon=False, fontsize="small", loc="lower right")
     return figure
 
 
@@ -240,8 +277,8 @@ def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
 def the_run(record: Mapping[str, Any], name: str, weight: Callable[..., float]) -> Figure:
     """A run's accuracy and the terms of its loss, beside the recorded run of FedAvg with seed 0.
 
-    The class contrast is drawn without its weight, which stands beside it. ``weight`` gives it by
-    the round, the number of rounds, where it begins and ends, and the rounds of the warm-up.
+    The class contrast is drawn without its weight, which falls from the dotted line on. ``weight`` gives
+    it by the round, the number of rounds, where it begins and ends, and the rounds of the warm-up.
     """
     figure = history(record, name)
     left, right = figure.axes
@@ -252,10 +289,9 @@ def the_run(record: Mapping[str, Any], name: str, weight: Callable[..., float]) 
         terms = np.array(line.get_ydata(), dtype=float)
         terms[terms == 0] = np.nan  # a contrast without vectors is none
         if line.get_label() == "class-contrast" and record["settings"]["mu_glob_schedule"] == "hold":
-            weights = _weights_of(record["settings"], weight)
-            terms /= weights
-            label = "weight of the class contrast"
-            right.plot(line.get_xdata(), weights, color="0.6", zorder=0, label=label)
+            terms /= _weights_of(record["settings"], weight)
+            label = "from here on its weight falls"
+            right.axvline(record["settings"]["warmup"] + 1, color="0.6", ls=":", zorder=0, label=label)
         line.set_ydata(terms)
     right.relim()
     right.set(ylabel="mean training loss", ylim=(0, None))

@@ -9,13 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots, results
+from fednb.leads import lead_of
 
 STEPS = {"FedPLCC": 50, "E = 10 steps, not epochs": 10}  # of a client in a round, by row of the table
 _LOOKS = ((plots.colour("FedPLCC"), "-"), ("0.35", "--"))  # of the two programs
 _PROGRAMS = (  # what "iterations" may mean
-    ("epochs", "for epoch in range(epochs):  # 5 here\n    for batch in batches:\n        step(batch)"),
+    ("epochs", "for epoch in range(5):  # half of E\n    for batch in batches:\n        step(batch)"),
     ("steps", "for batch in batches[:10]:\n    step(batch)"),
 )
+_FEW_SEEDS = 3  # so few say little about a difference that is small
 _EDGE = 14.0  # points left and right of zero that are drawn
 _CHOICES = {  # findings that have the differences, and of which notebook's method
     "fedssc-readings": "FedSSC (03)",
@@ -29,7 +31,12 @@ _LEFT_OUT = (  # one seed; not readings
     "mean squared error, λ = 100 (best held out)",
 )
 _TRAPS = {"L1 of the batch's means, λ = 0.01": "①", "ten steps, not five epochs": "②"}
-_SHOWN = 150  # steps of a client that are drawn
+_DISTANCES = (  # of FedProto: with λ = 1, and with the λ that was best on held-out images
+    ("squared", "squared distance (appendix)", "1", "squared distance (appendix), λ=1"),
+    ("l2", "L2 of the batch's means (the paper's equation 8)", "0.1", "L2 of the batch's means (P8), λ=0.1"),
+    ("l1", "L1 of the batch's means", "0.01", "L1 of the batch's means, λ=0.01"),
+    ("mse", "FedProto", "100", "mean squared error, λ=100"),
+)
 
 
 @plots.described("One sentence leads to two programs; the one that counts epochs ends far above the one that counts steps")
@@ -95,7 +102,7 @@ def choices() -> Figure:
 
 
 def _draw_choice(ax: Axes, y: float, line: Mapping[str, Any], colour: str) -> None:
-    """Draw a difference with its interval; an arrow with its number, if it lies beyond the edge."""
+    """Draw a difference with its interval, pale if of few seeds; an arrow, if it lies beyond the edge."""
     mean = line["mean"]
     if mean < -_EDGE:
         ax.annotate(
@@ -107,20 +114,59 @@ def _draw_choice(ax: Axes, y: float, line: Mapping[str, Any], colour: str) -> No
             arrowprops={"arrowstyle": "->", "color": colour, "lw": 2},
         )
         return
-    ax.errorbar(mean, y, xerr=line["half"], fmt="o", color=colour, capsize=3)
+    opaque = 1.0 if line["seeds"] > _FEW_SEEDS else 0.35
+    ax.errorbar(mean, y, xerr=line["half"], fmt="o", color=colour, capsize=3, alpha=opaque)
 
 
-@plots.described("By steps taken, the runs with ten steps a round lie a little below those with five epochs a round")
-def by_steps() -> Axes:
-    """Recorded accuracies of FedPLCC's two programs, by the steps that a client has taken."""
+@plots.described("Four distances against one: with the same weight L1 ends far behind, with a weight of its own it is level")
+def distances() -> Figure:
+    """FedProto's distances with λ = 1 for all, and each with a λ of its own, in points."""
+    figure, panels = plt.subplots(1, 2, figsize=(10.5, 2.6), sharex=True, sharey=True, layout="constrained")
+    code = results.cell("digits-fedproto-readings", "FedProto")
+    colour = plots.colour("FedProto")
+    names = [name for name, *_ in _DISTANCES]
+    for y, (_, with_one, lam, with_own) in enumerate(_DISTANCES):
+        both = (("digits-fedproto-readings", with_one, "1"), ("digits-fedproto-distances", with_own, lam))
+        for ax, (table, row, weight) in zip(panels, both, strict=True):
+            beside = {"x": 1.02, "y": y, "transform": ax.get_yaxis_transform(), "va": "center", "size": "small"}
+            if row == code.row:
+                ax.plot(0, y, "o", color=colour, mfc="white")
+                ax.text(s="compared with this", **beside)
+                continue
+            lead = results.compare(results.cell(table, row), code)
+            results.draw_lead(ax, y, lead, colour, across=True)
+            ax.text(s=f"λ = {weight}: {results.in_words(lead).replace('-', '−')}", **beside)
+    for ax, title in zip(panels, ("λ = 1 for all", "for each the λ that was best on held-out images"), strict=True):
+        ax.axvline(0, color="0.6", lw=1, zorder=0)
+        ax.set_title(title, size="medium")
+        ax.set_xlabel("difference to mse with λ = 1 (points)")
+        ax.grid(axis="x", alpha=0.3)
+        ax.spines["left"].set_visible(False)
+        ax.tick_params(axis="y", length=0)
+    panels[0].set(ylim=(len(names) - 0.5, -0.5), xlim=(-66, 6))
+    panels[0].set_yticks(range(len(names)), names)
+    return figure
+
+
+@plots.described("By rounds, ten steps a round end far below five epochs; by steps the two lie close together")
+def by_steps() -> Figure:
+    """Recorded accuracies of FedPLCC's two programs, by rounds and by the steps of a client."""
     recorded = results.accuracies("mini-fedplcc-readings")
-    _, ax = plt.subplots(figsize=(7, 3.2))
-    names = ("five epochs a round", "ten steps a round")
-    for (row, steps), name, (colour, look) in zip(STEPS.items(), names, _LOOKS, strict=True):
-        of_seeds = recorded[row]
-        places = of_seeds.columns * steps
-        ax.plot(places, of_seeds.T, lw=0.6, ls=look, color=colour)
-        ax.plot(places, of_seeds.mean(), "o", lw=2.5, ls=look, ms=4, color=colour, label=name)
-    ax.set(xlabel="steps that a client has taken", ylabel="accuracy (%)", xlim=(0, _SHOWN), ylim=(0, 80))
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
-    return ax
+    figure, panels = plt.subplots(1, 2, figsize=(10.5, 3.4), sharey=True, layout="constrained")
+    shared = {"rounds": 10, "steps": 100}  # the last that both programs have taken
+    for ax, (unit, last) in zip(panels, shared.items(), strict=True):
+        at_last = []
+        for (row, steps), (reading, _), (colour, look) in zip(STEPS.items(), _PROGRAMS, _LOOKS, strict=True):
+            of_seeds = recorded[row]
+            places = of_seeds.columns * (steps if unit == "steps" else 1)
+            at_last.append(of_seeds.set_axis(places, axis=1)[last])
+            ax.plot(places, of_seeds.T, lw=0.6, ls=look, color=colour)
+            ax.plot(places, of_seeds.mean(), lw=2.5, ls=look, color=colour, label=reading)
+        epochs, steps = at_last
+        gap = results.in_words(lead_of(list(steps - epochs)), "points").replace("-", "−")
+        ax.axvline(last, color="0.6", lw=1, ls=":", zorder=0)
+        ax.set_title(f"steps − epochs, after {last} {unit}: {gap}", size="medium")
+    panels[0].set(xlabel="round", ylabel="accuracy, mean of five domains (%)", ylim=(0, 100))
+    panels[1].set_xlabel("steps that a client has taken")
+    panels[0].legend(frameon=False, fontsize="small", loc="upper left")
+    return figure

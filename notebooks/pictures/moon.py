@@ -141,7 +141,7 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
     The circle lies in the plane of z_glob (at the top) and z_prev; z is its shadow on this plane,
     so the further inside, the further z went aside.
     """
-    figure, axes = plt.subplots(1, len(y), figsize=(11, 3.6))
+    figure, axes = plt.subplots(1, len(y), figsize=(11, 4.4))
     direction = np.arange(0.0, 360.0, 2.0)
     for i, ax in enumerate(axes):
         between = start["cos to z_prev"][i].item()

@@ -23,6 +23,9 @@ from fednb_lab.pages import Results
 CURVES = [
     "digits-fedavg-epochs",
     "moon-1-cifar10",
+    "moon-1-short",
+    "digits-moon",
+    "digits-fedproc-rounds",
     "fedproc-2",
     "fedproc-control",
     "fedssc-1",

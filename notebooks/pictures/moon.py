@@ -5,35 +5,21 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from fednb import plots, results
+from fednb.leads import interval
 
 _BEGIN = "z_glob, where\na round begins"
 _TOP = 90.0  # degrees: where circles have z_glob
-# For MOON − FedAvg over the rounds: by panel the rounds done, with the table and column of the accuracies then.
+_PAPERS = "the paper's setting: CIFAR-10, 10 epochs"
+# For differences to FedAvg over the rounds: by panel and method the table of curves, and how its rows' names end.
 _OVER_ROUNDS = {
-    "digits, 5 epochs a round": {
-        "2": ("digits-fedproc-tenth", "T=20"),
-        "4": ("digits-fedproc-tenth", "T=40"),
-        "5": ("digits-fedproc-rounds", "T=5"),
-        "10": ("digits-fedproc-rounds", "T=10"),
-        "20": ("digits-fedproc-rounds", "T=20"),
-        "40": ("digits-fedproc-rounds", "T=40"),
-    },
-    "CIFAR-10, 5 epochs": {
-        "2": ("fedproc-figure-4-short-tenth", "CIFAR-10"),
-        "10": ("fedproc-figure-4-short-half", "CIFAR-10"),
-        "20": ("moon-1-short", "CIFAR-10"),
-    },
-    "CIFAR-10, 10 epochs": {
-        "10": ("fedproc-figure-4-tenth", "CIFAR-10"),
-        "50": ("fedproc-figure-4-half", "CIFAR-10"),
-        "100": ("moon-1", "CIFAR-10"),
-    },
+    "digits, 5 epochs a round": {"MOON": ("digits-fedproc-rounds", ", T=40"), "FedProx": ("digits-moon", "")},
+    "CIFAR-10, 5 epochs a round": {"MOON": ("moon-1-short", ""), "FedProx": ("moon-1-short", "")},
+    _PAPERS: {"MOON": ("fedproc-2", ""), "FedProx": ("fedproc-2", "")},
 }
 
 
@@ -49,29 +35,34 @@ def _contrast(degrees: np.ndarray, z_glob: float, z_prev: float, temperature: fl
     return np.log1p(np.exp((to_prev - to_glob) / temperature))
 
 
-@plots.described("A circle of directions; the loss is lowest beyond the global model, away from z_prev")
-def overshoot() -> Axes:
-    """The contrast around the circle of directions: its minimum lies beyond the global model."""
+@plots.described(
+    "Left, the loss is lowest beyond the global model, away from z_prev; right, MOON first falls far behind "
+    "FedAvg, and then passes it"
+)
+def overshoot() -> Figure:
+    """Where the contrast leads on the circle of directions, and what the paper's setting makes of it."""
     z_prev, z_glob, minimum = 150.0, 90.0, 30.0  # in degrees
     direction = np.arange(0.0, 360.0)
-    loss = _contrast(direction, z_glob, z_prev)
-    _, ax = plt.subplots(figsize=(8.5, 4.6))
-    ax.scatter(*_at(direction), color="0.75", s=150)
-    ring = ax.scatter(*_at(direction), c=loss, cmap="YlGnBu", s=110)
-    plt.colorbar(ring, ax=ax, label="contrastive loss", shrink=0.8)
+    figure, (ax, right) = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(1.25, 1))
+    ax.scatter(*_at(direction), color="0.75", s=130)
+    ring = ax.scatter(*_at(direction), c=_contrast(direction, z_glob, z_prev), cmap="YlGnBu", s=95)
+    plt.colorbar(ring, ax=ax, label="contrastive loss", shrink=0.7)
     colour = plots.colour("MOON")
     ax.plot(*_at(np.linspace(z_glob - 2, minimum + 6, 40), 0.84), color=colour, lw=2.5)
-    arrow = {"color": colour, "lw": 2}
-    ax.annotate("", _at(minimum + 3, 0.84), _at(minimum + 9, 0.84), arrowprops=arrow)
-    ax.annotate("MOON's\novershoot", _at(62, 0.52), color=colour, ha="center", weight="bold")
+    ax.annotate("", _at(minimum + 3, 0.84), _at(minimum + 9, 0.84), arrowprops={"color": colour, "lw": 2})
+    ax.annotate("overshoot\n90° − θ/2", _at(68, 0.4), color=colour, ha="center", va="center", weight="bold")
+    ax.plot(*_at(np.linspace(z_glob + 2, z_prev - 2, 40), 0.84), color="0.4", lw=1)
+    ax.annotate("θ", _at((z_glob + z_prev) / 2, 0.7), color="0.4", ha="center", va="center")
     for place, mark, size in ((z_prev, "s", 11), (z_glob, "s", 11), (minimum, "*", 22)):
         ax.plot(*_at(place), mark, ms=size, color="black")
-    ax.annotate("z_prev, the client's\nlast model", _at(z_prev, 1.12), ha="right", va="center")
+    ax.annotate("z_prev, the client's\nlast model", _at(z_prev, 1.14), ha="right", va="center")
     ax.annotate(_BEGIN, _at(z_glob, 1.1), ha="center", va="bottom")
-    ax.annotate("the minimum", _at(minimum, 1.12), va="center")
-    ax.set(aspect="equal", xlim=(-1.8, 1.8), ylim=(-1.1, 1.5))
+    ax.annotate("the minimum", _at(minimum, 1.14), va="center")
+    ax.set(aspect="equal", xlim=(-2.0, 1.95), ylim=(-1.1, 1.5))
     ax.axis("off")
-    return ax
+    _over_rounds(right, _PAPERS, methods=("MOON",))
+    right.set(xlabel="round", ylabel="MOON − FedAvg (points)")
+    return figure
 
 
 def circle(theta: float = 60, tau: float = 0.5, ax: Axes | None = None) -> Axes:
@@ -118,7 +109,7 @@ def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
     plots.show(circle(theta, tau), f"MOON's loss on the circle, θ = {theta}°, τ = {tau:g}")
 
 
-@plots.described("Left, MOON stops nearer to the minimum than FedAvg; right, with mu = 3 it arrives later")
+@plots.described("Left, MOON with a small mu stops nearer to the minimum than FedAvg; right, with mu = 3 it arrives later")
 def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarray]) -> Figure:
     """The global direction over rounds, of the same clients from a near and from a far start.
 
@@ -141,15 +132,38 @@ def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarr
     return figure
 
 
-@plots.described("Four digits, and under each the cosines, u and the loss at the start and end of a round")
+@plots.described(
+    "Four digits, each with its circle: in the round z goes beyond z_glob, away from z_prev, and somewhat aside"
+)
 def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str, Tensor]) -> Figure:
-    """Images with their classes, and under each what became of some quantities in a local round."""
-    titles = [f"a {k}" for k in y.tolist()]
-    texts = []
-    for i in range(len(y)):
+    """Images with their classes: on each one's circle where z went, and below it some quantities.
+
+    The circle lies in the plane of z_glob (at the top) and z_prev; z is its shadow on this plane,
+    so the further inside, the further z went aside.
+    """
+    figure, axes = plt.subplots(1, len(y), figsize=(11, 4.4))
+    direction = np.arange(0.0, 360.0, 2.0)
+    for i, ax in enumerate(axes):
+        between = start["cos to z_prev"][i].item()
+        theta = np.degrees(np.arccos(between))
+        ax.scatter(*_at(direction), c=_contrast(direction, _TOP, _TOP + theta), cmap="YlGnBu", s=50)
+        height = end["cos to z_glob"][i].item()
+        beyond = (between * height - end["cos to z_prev"][i].item()) / np.sqrt(1 - between**2)
+        colour = plots.colour("MOON")
+        ax.annotate("", (beyond, height), (0, 0.93), arrowprops={"color": colour, "arrowstyle": "->", "lw": 2})
+        ax.plot(beyond, height, "o", ms=8, color=colour, label="the end of z")
+        ax.plot(*_at(_TOP), "s", ms=8, color="black", label="z_glob, its start")
+        ax.plot(*_at(_TOP + theta), "s", ms=8, color="black", mfc="white", label="z_prev")
+        ax.plot(*_at(theta / 2), "*", ms=15, color="black", label="the minimum", ls="")
+        inset = ax.inset_axes((0.35, 0.14, 0.3, 0.3))
+        inset.imshow(x[i, 0], cmap="gray_r", interpolation="nearest")
+        inset.axis("off")
         lines = [f"{name}: {start[name][i]:.2f} → {end[name][i]:.2f}" for name in start]
-        texts.append("\n".join(lines))
-    return scheme.images(x[:, 0], titles, texts)
+        ax.set(aspect="equal", xlim=(-1.25, 1.25), ylim=(-1.15, 1.2), title=f"a {y[i]}", xticks=[], yticks=[])
+        ax.set_xlabel("\n".join(lines), size="small")
+        ax.spines[:].set_visible(False)
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, ncols=4, loc="outside lower center")
+    return figure
 
 
 @plots.described(
@@ -160,13 +174,13 @@ def turns(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
     """From where to where a round turns representations: their angle from z_prev.
 
     For each split and method [rounds, 3], from round 2 on, in degrees: from z_prev to z_glob, from
-    there to the trained z, and from z_prev to the trained z.
+    z_prev to the trained z, and between the ways from z_glob to these two.
     """
     splits = list(dict.fromkeys(split for split, _ in measured))
     figure, axes = plt.subplots(1, len(splits), figsize=(11, 4.0), sharey=True)
     for ax, split in zip(axes, splits, strict=True):
         for method, shift in (("FedAvg", -0.13), ("MOON", 0.13)):
-            start, _, end = measured[split, method].T
+            start, end, _ = measured[split, method].T
             place = np.arange(2, 2 + len(start)) + shift
             colour = plots.colour(method)
             ax.vlines(place, start, end, color=colour, lw=2)
@@ -182,24 +196,38 @@ def turns(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
     return figure
 
 
-@plots.described("MOON falls behind FedAvg in the first rounds and catches up; on CIFAR-10 it ends ahead")
+@plots.described(
+    "MOON falls behind FedAvg at once and catches up; on CIFAR-10 it ends ahead; FedProx falls far less, and later"
+)
 def behind_then_ahead() -> Figure:
-    """How far MOON is ahead of FedAvg after some numbers of rounds, on the digits and on CIFAR-10."""
-    widths = [len(places) for places in _OVER_ROUNDS.values()]
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, width_ratios=widths)
-    for ax, (title, places) in zip(axes, _OVER_ROUNDS.items(), strict=True):
-        ax.axhline(0, color="0.6", lw=1, zorder=0)
-        moon = [results.cell(table, "MOON", column) for table, column in places.values()]
-        fedavg = [results.cell(table, "FedAvg", column) for table, column in places.values()]
-        leads = [results.compare(*pair) for pair in zip(moon, fedavg, strict=True)]
-        ax.plot([lead.mean for lead in leads], color="0.8", lw=1, zorder=0)
-        for x, lead in enumerate(leads):
-            results.draw_lead(ax, x, lead, plots.colour("MOON" if lead.mean > 0 else "FedAvg"))
-        texts = [f"{rounds}\n{cell.mean:.0f}" for rounds, cell in zip(places, fedavg, strict=True)]
-        ax.set_xticks(range(len(places)), texts)
-        ax.margins(x=0.15)
-        ax.set_title(f"{title}\n{leads[-1].seeds} seeds", size="medium")
-        ax.grid(axis="y", alpha=0.3)
-    axes[0].set(ylabel="MOON − FedAvg (points)")
-    figure.supxlabel("rounds done, and FedAvg's accuracy then (%)", size="medium")
+    """How far MOON and FedProx are ahead of FedAvg after each round, on the digits and on CIFAR-10."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.9), sharey=True)
+    for ax, panel in zip(axes, _OVER_ROUNDS, strict=True):
+        _over_rounds(ax, panel, methods=("FedProx", "MOON"))
+    axes[0].set(ylabel="difference to FedAvg (points)")
+    axes[0].legend(frameon=False, loc="lower left")
+    figure.supxlabel("round, and FedAvg's accuracy after it (%)", size="medium")
     return figure
+
+
+def _over_rounds(ax: Axes, panel: str, methods: tuple[str, ...]) -> None:
+    """Differences of methods to FedAvg after each round: mean, MOON's interval, and FedAvg's accuracy."""
+    ax.axhline(0, color="0.6", lw=1, zorder=0)
+    for method in methods:
+        table, of = _OVER_ROUNDS[panel][method]
+        curves = results.accuracies(table)
+        fedavg = curves[f"FedAvg{of}"]
+        difference = curves[method + of] - fedavg
+        mean, half = np.transpose([interval(difference[t]) for t in difference])
+        is_moon = method == "MOON"
+        colour = plots.colour(method)
+        ax.plot(difference.columns, mean, color=colour, lw=2 if is_moon else 1.2, label=method)
+        if is_moon:
+            ax.fill_between(difference.columns, mean - half, mean + half, color=colour, alpha=0.18, lw=0)
+            ax.set_title(f"{panel}\n{len(difference)} seeds, 95 % band", size="medium")
+    last = fedavg.columns[-1]
+    rounds = [t for t in (1, 2, 5, 10, 20, 40, 100) if t <= last and (t != 40 or last == 40)]
+    ax.set_xscale("log")
+    ax.set_xticks(rounds, [f"{t}\n{fedavg[t].mean():.0f}" if len(methods) > 1 else f"{t}" for t in rounds])
+    ax.set_xticks([], minor=True)
+    ax.grid(axis="y", alpha=0.3)

@@ -70,29 +70,26 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     assert nb.cells[-2].source == "## 2 · Summary\n\nDone."
 
 
-SHIFTS = """
-def published_shift(buffer, new):
-    return [buffer[-1]] * (len(buffer) - 1) + [new]
-
-def right_shift(buffer, new):
+JUMPS = """
+harmed = {"goals": [-60, 60], "sure": np.array([0.3, 0.05]), "start": -10}
 """
 
 
 @pytest.mark.parametrize(
     ("number", "attempt", "said"),
     [
-        (4, f"{SHIFTS}    buffer.pop(0)\n    return [*buffer, new]", "work on a copy"),
-        (4, f"{SHIFTS}    [*buffer[1:], new]", "`return` is missing"),
-        (4, "def published_shift(buffer, new):\n    buffer", "`return` is missing"),
+        (4, "harmed = ...", "choose goals"),
+        (4, JUMPS, "only in one of the two rounds"),
         (1, "def loss_range(k, temperature):\n    k", "`return` is missing"),
     ],
 )
 def test_a_check_of_moon_names_the_slip_before_what_follows_from_it(number, attempt, said):
-    stub = {1: "def loss_range(", 4: "def published_shift("}[number]
+    stub = {1: "def loss_range(", 4: "harmed = ..."}[number]
     (cell,) = (cell for cell in read(ASSIGNMENTS[1]).cells if stub in cell.source)
     checks = cell.source[cell.source.index("# Check.") :]
+    (toy,) = (c for c in read(ASSIGNMENTS[1]).cells if "def on_the_circle(" in c.source)
     with pytest.raises(AssertionError, match=re.escape(said)):
-        exec(f"{attempt}\n{checks}", {})
+        exec(f"{toy.source}\n{attempt}\n{checks}", {"np": np})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from fednb import plots, results
-from fednb.leads import Lead
+from fednb.leads import Lead, quantile
 
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
@@ -26,10 +26,9 @@ _OWN_ROWS = {  # its rows that are drawn, and whose messages they send
     ADJUSTED: BASELINE,
     BASELINE: BASELINE,
 }
-_NAMES_BY_BYTES = {  # where their names stand over megabytes
-    "Local": (6e-5, 60),
+_NAMES_BY_BYTES = {  # where their names stand over megabytes; Local trains alone and has none
     "FedProto, λ = 0.1": (9e-3, 60),
-    ADJUSTED: (0.25, 1.4),
+    ADJUSTED: (1.2, 1.3),
     BASELINE: (12, 62),
 }
 
@@ -39,7 +38,7 @@ def scoreboard() -> Figure:
     """Who is ahead of FedAvg in which setting: a row for each method, a column for each setting.
 
     A cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It
-    has a cross if a run diverged, and is empty if there are fewer than three seeds.
+    has a cross if a run diverged or ended at chance, and is empty if there are fewer than three seeds.
     """
     figure, ax = plt.subplots(figsize=(11.5, 5))
     names = tables.methods()[1:]
@@ -62,7 +61,7 @@ def scoreboard() -> Figure:
     ax.spines[:].set_visible(False)
     kinds = {"ahead of FedAvg": _AHEAD, "behind": _BEHIND, "cannot be told apart": _UNCLEAR}
     marks: list[Any] = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
-    marks.append(Line2D([], [], ls="", marker="x", color="0.5", label="a run of it diverged"))
+    marks.append(Line2D([], [], ls="", marker="x", color="0.5", label="a run diverged or ended at chance"))
     figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=len(marks))
     return figure
 
@@ -126,30 +125,35 @@ def ten_clients(of_answers: Mapping[str, Sequence[float]]) -> Figure:
 def gap() -> Figure:
     """Mistakes on images like a client's own at β = 0.1: over 60 rounds, and over megabytes sent.
 
-    Each method has the rate that counts (tables ``side-long-...``). Messages were counted in 15
-    rounds; each later round is taken to send as much as the last of them.
+    Bands are 95 % intervals for the mean over seeds. Each method has the rate that counts (tables
+    ``side-long-...``). Messages were counted in 15 rounds; each later round is taken to send as
+    much as the last of them.
     """
     by_row = results.accuracies(_OWN_IMAGES)
     sent = results.load("side_by_side")["sent"][_SENT]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
     for row, method in _OWN_ROWS.items():
-        wrong = 100 - by_row[row].mean()
-        megabytes = _go_on(sent[method]["megabytes"], len(wrong))
+        of_seeds = 100 - by_row[row]
+        wrong = of_seeds.mean()
+        half = quantile(len(of_seeds)) * of_seeds.std() / np.sqrt(len(of_seeds))
         look: dict[str, Any] = {
             "color": plots.colour(row),
             "ls": "--" if row == ADJUSTED else "-",
             "lw": 4 if row == "Local" else 2,  # FedProto lies on it at first, and both are to be seen
         }
+        band = {"color": look["color"], "alpha": 0.15, "lw": 0}
         left.plot(wrong.index, wrong, **look)
-        right.plot(megabytes, wrong, **look)
+        left.fill_between(wrong.index, (wrong - half).clip(lower=0.1), wrong + half, **band)
         name = row.removesuffix(", λ = 0.1")
         plots.label(left, (wrong.index[-1], wrong.iloc[-1]), name, color=look["color"], va="center")
-        right.text(*_NAMES_BY_BYTES[row], name, color=look["color"])
+        if row in _NAMES_BY_BYTES:
+            right.plot(_go_on(sent[method]["megabytes"], len(wrong)), wrong, **look)
+            right.text(*_NAMES_BY_BYTES[row], name, color=look["color"])
     ticks = (1, 2, 5, 10, 20, 50, 100)
     left.set(xlabel="communication round", ylabel="wrong on images like its own (%)", yscale="log", xlim=(0.5, 60.5))
     left.set_yticks(ticks, [f"{tick}" for tick in ticks])
     left.axvline(_SHORT, color="0.4", lw=1, ls=":")
-    right.set(xlabel="megabytes sent so far, both ways", xscale="log", xlim=(5e-5, 300))
+    right.set(xlabel="megabytes sent so far, both ways", xscale="log", xlim=(5e-3, 300), ylim=(0.7, 110))
     for ax in (left, right):
         ax.minorticks_off()
         ax.grid(alpha=0.3)

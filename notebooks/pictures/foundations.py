@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fednb import plots
-from fednb.data import Dataset
 from fednb.federation import Federation, State
-from fednb.partition import Parts
 
 # Two clients and two weights: F_i(w) = ½ (w - w_i*)ᵀ A_i (w - w_i*)
 A = np.array([[[2.0, 0.0], [0.0, 0.1]], [[0.2, 0.2], [0.2, 1.2]]])
@@ -24,6 +22,7 @@ minima = np.array([[-1.0, 1.0], [1.5, -0.5]])
 best = np.linalg.solve(A.sum(0), np.einsum("nij,nj->i", A, minima))  # of F_1 + F_2
 
 CLIENTS = ("#8c6bb1", "#2a9d8f")
+DIVERGING = "#b2182b"
 EPOCHS = ("#1b9e77", "#666666", "#d95f02")  # one, five and twenty local epochs
 _WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # behind a text that crosses lines
 
@@ -105,14 +104,12 @@ def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
     """
     ax = ax or plt.figure(figsize=(7, 4.4)).subplots()
     _draw_bowls(ax, ("client 1", "client 2"), (10, -18), size="small")
-    path = [np.array([1.0, 1.2])]
-    for _ in range(400):
-        path.append(_ends(path[-1], H, eta, mu).mean(0))
+    path = _path(H, eta, mu)
     for i, colour in enumerate(CLIENTS):
         counts = np.unique(np.geomspace(1, H, 30).astype(int))
         way = [path[-1], *(_ends(path[-1], k, eta, mu)[i] for k in counts)]
         ax.plot(*np.transpose(way), lw=3, color=colour)
-    ax.plot(*np.transpose(path), ".-", color=plots.colour("FedAvg"), lw=1, ms=4)
+    ax.plot(*path.T, ".-", color=plots.colour("FedAvg"), lw=1, ms=4)
     ax.plot(*path[-1], "o", ms=11, mfc="white", mec="black", mew=2)
     ax.plot(*best, "*", ms=15, color="black")
     name = f"FedProx, μ = {mu:g}" if mu else "FedAvg"
@@ -121,6 +118,14 @@ def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
     ax.set_title(title, size="medium")
     ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
     return ax
+
+
+def _path(H: int, eta: float, mu: float) -> np.ndarray:
+    """The global model over 400 rounds, [401, 2]."""
+    path = [np.array([1.0, 1.2])]
+    for _ in range(400):
+        path.append(_ends(path[-1], H, eta, mu).mean(0))
+    return np.array(path)
 
 
 def _ends(w: np.ndarray, H: int, eta: float, mu: float) -> np.ndarray:
@@ -132,13 +137,12 @@ def _ends(w: np.ndarray, H: int, eta: float, mu: float) -> np.ndarray:
 
 
 def bowls_to_move() -> None:
-    """Show three frames of `bowls_at`; in Jupyter sliders for H, eta and mu as well."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.7))
-    frames = ((20, 0.05, 0.0), (1000, 0.05, 0.0), (1000, 0.05, 3.0))
-    for ax, (H, eta, mu) in zip(axes.flat, frames, strict=True):
-        bowls_at(H, eta, mu, ax)
-    for ax in axes[1:]:
-        ax.set(ylabel="")  # that of the first
+    """Show two frames of `bowls_at` and `_price`; in Jupyter sliders for H, eta and mu as well."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.7))
+    bowls_at(20, ax=left)
+    bowls_at(1000, ax=middle)
+    middle.set(ylabel="")  # that of the first
+    _price(right)
     marks: dict[str, Any] = {"color": "black", "ls": ""}
     figure.legend(
         handles=[
@@ -151,8 +155,45 @@ def bowls_to_move() -> None:
         ncols=4,
         frameon=False,
     )
-    plots.show(figure, "FedAvg stops further from the minimum as H grows, nearer with a stiff spring")
+    plots.show(
+        figure,
+        "FedAvg stops further from the minimum as H grows. To stop as near, a spring takes more rounds than fewer steps",
+    )
     plots.sliders(_bowls, H=(1, 300), eta=(0.01, 0.9, 0.01), mu=(0.0, 10.0, 0.1))
+
+
+def _price(ax: Axes) -> None:
+    """How far from the minimum fewer steps and stiffer springs stop, and in how many rounds."""
+    steps = {int(H): (int(H), 0.0) for H in np.geomspace(1, 80, 60)}
+    springs = {mu: (1000, mu) for mu in np.geomspace(0.25, 10, 40)}
+    for name, letter, curve, marked, shift in (
+        ("FedAvg", "H", steps, (1, 5, 20, 60), (-6, -12)),
+        ("FedProx", "μ", springs, (0.3, 1, 3, 10), (7, 2)),
+    ):
+        look: dict[str, Any] = {"color": plots.colour(name)}
+        ax.semilogy(*np.transpose([_rest(*one) for one in curve.values()]), lw=2.5, **look)
+        for value in marked:
+            place = _rest(value, 0.0) if letter == "H" else _rest(1000, value)
+            ax.plot(*place, "o", ms=6, **look)
+            aside, side = ((7, -3), "left") if (letter, value) == ("H", 1) else (shift, "right" if letter == "H" else "left")
+            plots.label(ax, place, f"{letter} = {value:g}", aside, ha=side, size="small", **look)
+    ax.text(0.03, 2.8, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
+    ax.text(0.27, 22, "FedProx, H = 1000,\nstiffer springs", color=plots.colour("FedProx"))
+    ax.set(xlabel="distance from the star", ylabel="rounds to the circle", xlim=(-0.065, 0.65), ylim=(2.2, 190))
+    ax.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
+    ax.minorticks_off()
+
+
+def _rest(H: int, mu: float) -> tuple[float, float]:
+    """The distance of the resting place from the minimum, and the rounds to within 0.01 of it.
+
+    Between two rounds the way left is taken to shrink by a constant factor, so that curves have no steps.
+    """
+    path = _path(H, 0.05, mu)
+    left = np.log(np.linalg.norm(path[:-1] - path[-1], axis=1) + 1e-12)
+    t = int((left < np.log(0.01)).argmax())
+    rounds = t - (np.log(0.01) - left[t]) / (left[t - 1] - left[t])
+    return float(np.linalg.norm(path[-1] - best)), float(rounds)
 
 
 def _bowls(H: int = 20, eta: float = 0.05, mu: float = 0.0) -> None:
@@ -189,22 +230,6 @@ def scaffold(
         own = own - c + factor * (w - ends) / (H * eta)
         path.append(ends.mean(0))
     return np.array(path)
-
-
-@plots.described("Rows of handwritten digits: client 0 has many 9s and 4s, client 1 many 2s, 3s and 8s")
-def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int = 24) -> Figure:
-    """Some images of each client, sorted by class: the mix of a row is that of the client."""
-    figure, axes = plt.subplots(len(clients), 1, figsize=(11, 0.62 * len(clients)))
-    for ax, client in zip(axes, clients, strict=True):
-        own = torch.as_tensor(parts[client])
-        own = own[torch.argsort(dataset.labels[own], stable=True)]
-        shown = own[torch.linspace(0, len(own) - 1, count).long()]
-        ax.imshow(np.hstack([image[0].numpy() for image in dataset.images[shown]]), cmap="gray_r")
-        ax.set_xticks([])
-        ax.set_yticks([dataset.images.shape[-1] / 2 - 0.5], [f"client {client}"])
-        ax.tick_params(length=0)
-        ax.spines[:].set_visible(False)
-    return figure
 
 
 @plots.described("Client 1's local round lowers the loss of classes it has, and raises that of classes it lacks")
@@ -273,22 +298,30 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
 
 
 @plots.described(
-    "Accuracy of FedAvg over rounds, where more local epochs are faster, and over epochs, where they are slower"
+    "Accuracy of FedAvg over rounds, where more local epochs are faster; over epochs, where curves agree; at the end"
 )
 def epochs(curves: Mapping[str, pd.DataFrame], local_epochs: Sequence[int]) -> Figure:
-    """FedAvg's accuracy over the rounds and over all local epochs, a line for each seed.
+    """FedAvg's accuracy over the rounds, over all local epochs, and at the end: a line for each seed.
 
     ``curves``: for each number of local epochs the accuracy (%), [seeds, rounds].
     """
-    figure, (by_round, by_epoch) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
-    for (name, accuracy), count, colour in zip(curves.items(), local_epochs, EPOCHS, strict=True):
+    figure, (by_round, by_epoch, end) = plt.subplots(1, 3, figsize=(12, 3.8), width_ratios=(1, 1, 0.55))
+    finals = np.array([accuracy.iloc[:, -1] for accuracy in curves.values()])  # [numbers of epochs, seeds]
+    places = range(len(local_epochs))
+    end.plot(places, finals, color="0.75", lw=1.2)
+    for (name, accuracy), count, colour, at in zip(curves.items(), local_epochs, EPOCHS, places, strict=True):
         rounds = accuracy.columns.to_numpy(dtype=float)
-        for ax, places in ((by_round, rounds), (by_epoch, count * rounds)):
-            ax.plot(places, accuracy.T, color=colour, lw=1.2)
+        for ax, x in ((by_round, rounds), (by_epoch, count * rounds)):
+            ax.plot(x, accuracy.T, color=colour, lw=1.2)
             ax.plot([], [], color=colour, lw=2.5, label=name)  # for the legend
+        end.plot([at] * len(accuracy), finals[at], "o", ms=8, color=colour)
     by_round.set(xlabel="rounds", ylabel="test accuracy (%)", xlim=(0, 42))
     by_epoch.set(xlabel="epochs at each client, in all rounds so far")
     by_epoch.legend(frameon=False, loc="lower right")
+    by_epoch.sharey(by_round)
+    by_epoch.tick_params(labelleft=False)
+    end.set_xticks(places, map(str, local_epochs))
+    end.set(xlabel="epochs in each round", title="after 200 epochs", xlim=(-0.4, len(local_epochs) - 0.6))
     return figure
 
 
@@ -309,28 +342,31 @@ def corrected(scaffold: Callable[..., np.ndarray]) -> Figure:
 def way_with_momentum(scaffold: Callable[..., np.ndarray], ax: Axes) -> None:
     """SCAFFOLD's way on the bowls if clients have momentum: with its factor, and without."""
     _draw_bowls(ax, ("client 1", "client 2"), (12, -18))
-    look: dict[str, Any] = {"color": plots.colour("SCAFFOLD"), "lw": 2.5}
-    for line, factor, rounds in ((".--", 0.1, 30), (".:", 1.0, 3)):
-        ax.plot(*scaffold(0.9, factor, rounds).T, line, ms=9, **look)
+    for factor, rounds, colour, words, place in (
+        (0.1, 30, plots.colour("SCAFFOLD"), "with the factor (8)", (1.1, 0.62)),
+        (1.0, 3, DIVERGING, "without it (7): out of\nthe picture in round 2", (-0.95, -0.82)),
+    ):
+        ax.plot(*scaffold(0.9, factor, rounds).T, ".-", ms=9, lw=2.5, color=colour)
+        ax.annotate(words, place, color=colour, va="center", bbox=_WHITE)
     ax.plot(*best, "*", ms=18, color="black")
-    words = {"with the factor (8)": (1.1, 0.62), "without it (7): out of\nthe picture in round 2": (-0.95, -0.82)}
-    for text, place in words.items():
-        ax.annotate(text, place, color=plots.colour("SCAFFOLD"), va="center", bbox=_WHITE)
     ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
 
 
 def _with_momentum(scaffold: Callable[..., np.ndarray], ax: Axes) -> None:
     """SCAFFOLD's distance from the minimum, round by round: what momentum does, and its factor."""
-    look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}
-    beside: dict[str, Any] = look | {"va": "center", "transform": ax.get_yaxis_transform()}
-    for line, words, momentum, factor in (
-        ("-", "no momentum", 0.0, 1.0),
-        ("--", "momentum 0.9,\nwith the factor (8)", 0.9, 0.1),
-        (":", "momentum 0.9,\nwithout it (7)", 0.9, 1.0),
+    blue = plots.colour("SCAFFOLD")
+    beside: dict[str, Any] = {"size": "small", "va": "center", "transform": ax.get_yaxis_transform()}
+    for line, words, momentum, factor, colour in (
+        (":", "no momentum", 0.0, 1.0, blue),
+        ("-", "momentum 0.9,\nwith the factor (8)", 0.9, 0.1, blue),
+        ("-", "momentum 0.9,\nwithout it (7)", 0.9, 1.0, DIVERGING),
     ):
         distance = np.linalg.norm(scaffold(momentum, factor, 30) - best, axis=1)
-        ax.semilogy(distance, line, lw=2.5, **look)
-        ax.text(1.01, distance[-1], words, size="small", **beside)
+        ax.semilogy(distance, line, lw=2.5, color=colour)
+        ax.text(1.01, distance[-1], words, color=colour, **beside)
+    ninefold = distance[1] * 9.0 ** np.arange(13)
+    ax.semilogy(np.arange(1, 14), ninefold, color="0.65", lw=1.5)
+    plots.label(ax, (12, ninefold[11]), "ninefold in\neach round (9)", (-8, -8), color="0.45", ha="right", size="small")
     ax.set(xlabel="communication round", ylabel="distance to the minimum")
 
 

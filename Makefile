@@ -10,6 +10,8 @@ NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb notebooks/extras/*.ipynb))
 SOLUTIONS := $(sort $(wildcard notebooks/solutions/*.ipynb))
 BUILD := $(CURDIR)/build
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# Three at a time where some wait for processes that they have killed.
+THREE := -n 3 --dist loadfile --no-loadscope-reorder
 PACKAGES := docs/explorer/node_modules/.package-lock.json
 
 .PHONY: run test quick test-course site test-site mutants matrix lint bench report notebooks clean
@@ -28,12 +30,12 @@ run: $(VENV)/ready
 	@$(BIN)/fednb notebooks --out $(BUILD)/run; status=$$?; \
 	  $(BIN)/fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
-# Two files or notebooks at a time, on one thread each; what the tests of a file share (a wheel, a cluster, a sweep) is made
-# once. Notebooks with another seed than that of their outputs, with the solutions of their exercises in place, and with few
+# Two or three files or notebooks at a time, on one thread each; what the tests of a file share (a wheel, a cluster, a sweep) is
+# made once. Notebooks with another seed than that of their outputs, with the solutions of their exercises in place, and with few
 # steps in late rounds: `make run` and `make test-course` take all.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/ready
-	$(BIN)/python -m pytest $(TWO) -p no:nbval tests
+	$(BIN)/python -m pytest $(THREE) -p no:nbval tests
 	PYTHONPATH=$(CURDIR)/tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest $(TWO) \
 	  -p another_seed --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
 

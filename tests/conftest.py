@@ -43,7 +43,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem in SLOW:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: item.path.stem not in SLOW)
+    # the file that waits longest begins
+    items.sort(key=lambda item: (item.path.stem not in SLOW, item.path.stem != "test_pool"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Imported by a kernel: from the fourth round of a federation on, a client takes two steps where it would take an epoch.
+"""Imported by a kernel: from the third round of a federation on, a client takes two steps where it would take an epoch.
 
 The rounds before are those that a notebook compares with loops of its own. A round is made of the same parts however many
 steps its clients take, and nothing in a notebook depends on how well a network has learnt.
@@ -8,7 +8,7 @@ import dataclasses
 
 from fednb.federation import Federation
 
-WHOLE_ROUNDS = 3
+WHOLE_ROUNDS = 2
 STEPS = 2
 local_update = Federation.local_update
 

@@ -55,7 +55,7 @@ def draws() -> Figure:
     """A sketch with made-up directions: more clients remove the scatter of a draw, not its bias."""
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), width_ratios=(1, 1, 1.2))
     _arrows(axes[0], 1)
-    axes[0].set_title("one client is drawn")
+    axes[0].set_title("each arrow: one possible draw")
     _arrows(axes[1], _CLIENTS)
     axes[1].set_title("the mean of all ten")
     _error(axes[2])
@@ -66,7 +66,7 @@ def draw(number: int = 3) -> None:
     """Show the sketch for one number of drawn clients: what a slider calls."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
     _arrows(left, number)
-    left.set_title(f"the mean of {number} of ten" if number > 1 else "one client is drawn")
+    left.set_title(f"the mean of {number} of ten" if number > 1 else "each arrow: one possible draw")
     _error(right)
     right.axvline(number, color="black", ls=":")
     plots.show(figure, f"The mean of {number} of ten clients, and the error of such a mean")
@@ -230,7 +230,7 @@ def _spread(angles: np.ndarray, least: float = 14.0) -> np.ndarray:
 
 
 @plots.described(
-    "Shared vectors part classes that no client holds together more than own means do, and those that one holds less"
+    "Either contrast opens the angles: own means mostly those of classes that one client holds, shared vectors all alike"
 )
 def pairs(angles: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Axes:
     """Angles between two classes in some networks: a dot is a pair, a bar the mean of its column.
@@ -252,22 +252,34 @@ def pairs(angles: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Axes:
     return ax
 
 
-@plots.described("Bias, scatter and accuracy over the rounds: with the class contrast the bias rises first, then falls")
+@plots.described(
+    "Bias and, on top of it, scatter over the rounds of three trainings, and accuracies: with the class contrast the bias"
+    " rises first, then falls, and both trainings overtake FedAvg"
+)
 def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
-    """The two parts of the error of one drawn client's vectors over the rounds of some trainings, and accuracies."""
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    """The error of one drawn client's vectors over the rounds of some trainings, in its two parts, and accuracies.
+
+    Pale is what no client receives: both parts of FedAvg's, and the scatter where the mean of all is sent.
+    """
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.3), layout="constrained", width_ratios=(1, 1, 1, 1.2))
+    received = {"plain FedAvg": (), "one client": ("bias", "scatter"), "all clients": ("bias",)}
+    dark = {"bias": "0.3", "scatter": plots.colour("FedSSC")}
+    highest = max((training.bias + training.scatter).max() for training in trainings.values())
     looks = (("0.6", "o-"), (plots.colour("FedSSC"), "s-"), ("black", "^-"))
-    titles = {"bias": "bias", "scatter": "scatter", "accuracy": "test accuracy (%)"}
-    for ax, (column, title) in zip(axes, titles.items(), strict=True):
-        for (name, training), (colour, style) in zip(trainings.items(), looks, strict=False):
-            rounds = np.arange(1, len(training) + 1)
-            ax.plot(rounds, training[column], style, ms=4, color=colour, label=name)
-        ax.set(title=title, xlabel="communication round", xticks=rounds[1::2])
-    highest = max(training[["bias", "scatter"]].to_numpy().max() for training in trainings.values())
-    for ax in axes[:2]:
-        ax.set_ylim(0, 1.08 * highest)
+    for i, ((name, training), (colour, style)) in enumerate(zip(trainings.items(), looks, strict=True)):
+        rounds = np.arange(1, len(training) + 1)
+        for part, (low, high) in {
+            "bias": (0 * training.bias, training.bias),
+            "scatter": (training.bias, training.bias + training.scatter),
+        }.items():
+            is_sent = part in received[name]
+            axes[i].fill_between(rounds, low, high, color=dark[part], alpha=1 if is_sent else 0.25, lw=0, label=part)
+        axes[i].set(title=name, ylim=(0, 1.05 * highest), xlabel="communication round", xticks=rounds[1::2])
+        axes[3].plot(rounds, training.accuracy, style, ms=4, color=colour, label=name)
     axes[0].set_ylabel("error, 1 \u2212 cosine")
-    axes[2].legend(frameon=False, fontsize="small", loc="lower right")
+    axes[1].legend(frameon=False, fontsize="small")
+    axes[3].set(title="test accuracy (%)", xlabel="communication round", xticks=rounds[1::2])
+    axes[3].legend(frameon=False, fontsize="small", loc="lower right")
     return figure
 
 

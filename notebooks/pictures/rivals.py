@@ -70,7 +70,8 @@ def _layers(ax: Axes, x: float, y: float, colours: Sequence[str]) -> None:
 
 
 @plots.described(
-    "FedAvg and FeSEM learn most slowly. Left, FedAvg only reaches the others; right, among own classes, both end highest"
+    "FedProto learns fastest, FedAvg and FeSEM most slowly. Left, FedAvg only about reaches training alone; right, among own"
+    " classes, FeSEM ends highest, and FedAvg beside FedProto"
 )
 def learning(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     """Accuracy (%) on clients' own test images over rounds: among all classes, and among a client's own."""

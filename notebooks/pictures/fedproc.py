@@ -101,24 +101,31 @@ def _trained(images: Tensor, line: bool, pull: bool, steps: int = 250) -> tuple[
 
 
 @plots.described(
-    "Above, each of the four methods turns three mixed classes into a star; below, on the digits, the line alone is most "
-    "accurate and FedProc's pull alone least"
+    "Each of the four methods turns three mixed classes into a star; with the line, with and without the pull, the points "
+    "end on the circle, and the two panels look alike"
 )
-def line_and_pull() -> Figure:
-    """The four methods that the line and the pull make: in a toy, and accuracies of all seeds on the digits."""
+def toys() -> Figure:
+    """What the four methods that the line and the pull make do with free points in the plane."""
     images = _mixed()
-    figure = plt.figure(figsize=(11, 6.4))
-    grid = figure.add_gridspec(2, 4, height_ratios=[1, 1])
-    titles = {"neither": (False, False), "the line": (True, False), "the pull": (False, True), "both": (True, True)}
-    for column, (title, (line, pull)) in enumerate(titles.items()):
-        ax = figure.add_subplot(grid[0, column])
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3))
+    titles = {
+        "FedAvg": (False, False),
+        "FedAvg with the line": (True, False),
+        "FedProc": (False, True),
+        "FedProc with the line": (True, True),
+    }
+    for ax, (title, (line, pull)) in zip(axes, titles.items(), strict=True):
         _draw_images(ax, images, *_trained(images, line, pull), title)
-    _draw_accuracies(figure.add_subplot(grid[1, :]))
     return figure
 
 
-def _draw_accuracies(ax: Axes) -> None:
-    """A column for each of the four methods: a dot is a seed, a bar their mean."""
+@plots.described("On the digits FedAvg with the line is most accurate, and FedProc without it least")
+def line_and_pull() -> Axes:
+    """Accuracies on the digits of the four methods that the line and the pull make.
+
+    A column for each: a dot is a seed, a bar their mean.
+    """
+    _, ax = plt.subplots(figsize=(9, 3.6))
     rows = {
         "FedAvg": "FedAvg",
         "FedAvg with the line": "FedAvg, z of length 1",
@@ -136,6 +143,7 @@ def _draw_accuracies(ax: Axes) -> None:
     ax.set_xticks(range(len(rows)), list(rows))
     ax.set(xlim=(-0.5, len(rows) - 0.5), ylabel="accuracy on the digits (%)")
     ax.grid(axis="y", alpha=0.3)
+    return ax
 
 
 def _draw_images(ax: Axes, before: Tensor, after: Tensor, directions: Tensor, title: str) -> None:
@@ -146,17 +154,23 @@ def _draw_images(ax: Axes, before: Tensor, after: Tensor, directions: Tensor, ti
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
         ax.annotate("", direction.tolist(), (0, 0), arrowprops=arrow)
         ax.scatter(*of_class.T, s=16, color=colour, alpha=0.8, lw=0, zorder=2)
-    ax.set(xlim=(-2.9, 2.9), ylim=(-1.4, 2.9), aspect="equal", title=title)
+    ax.set(xlim=(-2.7, 2.7), ylim=(-1.1, 2.55), aspect="equal", title=title)
     ax.axis("off")
+
+
+@plots.described("Three classes begin as one narrow bundle, open slowly at first, and end as a star")
+def bundle(temperature: float = 1.0) -> Figure:
+    """Three classes that begin close together, and their prototypes, at some steps of the contrast's descent."""
+    moments = _bundle(temperature)
+    figure, axes = plt.subplots(1, len(moments), figsize=(11, 2.7))
+    for ax, (step, (angles, prototypes, loss)) in zip(axes, moments.items(), strict=True):
+        _draw_bundle(ax, angles, prototypes, f"step {step}: loss {loss:.2f}")
+    return figure
 
 
 def bundle_to_move(temperature: float = 1.0) -> None:
     """Show the bundle opening at one temperature: what a slider calls."""
-    moments = _bundle(temperature)
-    figure, axes = plt.subplots(1, len(moments), figsize=(12, 3.2))
-    for ax, (step, (angles, prototypes, loss)) in zip(axes, moments.items(), strict=True):
-        _draw_bundle(ax, angles, prototypes, f"step {step}: loss {loss:.2f}")
-    plots.show(figure, f"A bundle opens at temperature {temperature:g}")
+    plots.show(bundle(temperature), f"A bundle opens at temperature {temperature:g}")
 
 
 @plots.described(

@@ -75,47 +75,63 @@ def _mixed() -> Tensor:
     return lengths[..., None] * torch.stack([angles.cos(), angles.sin()], -1)
 
 
-def _trained(images: Tensor, line: bool, pull: bool, steps: int = 250) -> tuple[Tensor, Tensor]:
-    """The images [3, n, 2] after gradient descent with one method's loss, and the directions [3, 2] they see.
+def _trained(images: Tensor, loss: str, steps: int = 100) -> tuple[Tensor, Tensor, Tensor]:
+    """The images [3, n, 2] after each step of gradient descent, which vectors [3, 2] they see, and the angles between.
 
-    The loss is the cross-entropy of an output layer, which learns, too; with the pull it is FedProc's,
-    with an α that falls from 1 to 0. The directions are the prototypes then, and else the layer's rows.
+    The loss is ``cross-entropy`` of an output layer, which learns, too; the same ``with the line``; or the ``pull`` alone,
+    whose vectors are the prototypes. Returned are images [T, 3, n, 2], vectors at the end, and mean angles [T] in degrees.
     """
     z = images.flatten(0, 1).clone().requires_grad_()
     rows = 0.3 * torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
     rows.requires_grad_()
     labels = torch.arange(3).repeat_interleave(images.shape[1])
-    for step in range(steps):
-        seen = F.normalize(z, dim=-1) if line else z
-        prototypes = F.normalize(seen.detach().unflatten(0, (3, -1)).mean(1), dim=-1)
-        alpha = 1 - step / steps if pull else 0.0
-        contrast = F.cross_entropy(F.normalize(z, dim=-1) @ prototypes.T, labels, reduction="sum")
-        entropy = F.cross_entropy(seen @ rows.T, labels, reduction="sum")
-        of_z, of_rows = torch.autograd.grad(alpha * contrast + (1 - alpha) * entropy, (z, rows))
+    path, angles = [], []
+    for _ in range(steps + 1):
+        prototypes = F.normalize(z.detach().unflatten(0, (3, -1)).mean(1), dim=-1)
+        vectors = prototypes if loss == "pull" else rows
+        seen = z if loss == "cross-entropy" else F.normalize(z, dim=-1)
+        path.append(z.detach().clone())
+        cosines = F.cosine_similarity(z, vectors[labels]).detach().clamp(-1, 1)
+        angles.append(cosines.arccos().rad2deg().mean())
+        entropy = F.cross_entropy(seen @ vectors.T, labels, reduction="sum")
+        of_z, of_rows = torch.autograd.grad(entropy, (z, rows), allow_unused=True)
+        used = vectors.detach().clone()
         with torch.no_grad():
             z -= 0.1 * of_z
-            rows -= 0.01 * of_rows
-    seen = F.normalize(z, dim=-1) if line else z
-    directions = prototypes if pull else F.normalize(rows, dim=-1)
-    return seen.detach().unflatten(0, (3, -1)), directions.detach()
+            if of_rows is not None:  # the pull does not read the rows
+                rows -= 0.01 * of_rows
+    return torch.stack(path).unflatten(1, (3, -1)), used, torch.stack(angles)
 
 
 @plots.described(
-    "Each of the four methods turns three mixed classes into a star; with the line, with and without the pull, the points "
-    "end on the circle, and the two panels look alike"
+    "With the cross-entropy the images become about twice as long and stay beside their arrows; with the line, and with "
+    "the pull, they keep their length and turn onto them"
 )
 def toys() -> Figure:
-    """What the four methods that the line and the pull make do with free points in the plane."""
+    """What the cross-entropy, without and with the line, and the pull alone do with free points in the plane."""
     images = _mixed()
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3))
-    titles = {
-        "FedAvg": (False, False),
-        "FedAvg with the line": (True, False),
-        "FedProc": (False, True),
-        "FedProc with the line": (True, True),
+    figure = plt.figure(figsize=(11, 3.2), layout="constrained")
+    grid = figure.add_gridspec(2, 4, width_ratios=[1.3, 1.3, 1.3, 1])
+    length = figure.add_subplot(grid[0, 3])
+    angle = figure.add_subplot(grid[1, 3], sharex=length)
+    looks = {
+        "cross-entropy": ("cross-entropy", {"color": plots.colour("FedAvg")}),
+        "line": ("cross-entropy with the line", {"color": CONTROL}),
+        "pull": ("pull alone", {"color": plots.colour("FedProc"), "ls": "--"}),
     }
-    for ax, (title, (line, pull)) in zip(axes, titles.items(), strict=True):
-        _draw_images(ax, images, *_trained(images, line, pull), title)
+    for column, (loss, (title, look)) in enumerate(looks.items()):
+        path, vectors, angles = _trained(images, loss)
+        ax = figure.add_subplot(grid[:, column])
+        _draw_images(ax, images, path[-1], vectors)
+        ax.set_title(title, color=look["color"])
+        length.plot(path.norm(dim=-1).mean((1, 2)), lw=2, **look)
+        angle.plot(angles, lw=2, **look)
+    length.set(ylim=(0, 2.5), title="mean length of z")
+    length.tick_params(labelbottom=False)
+    angle.set(ylim=(0, 115), yticks=(0, 45, 90), xlabel="step", title="mean angle to its arrow (°)")
+    for ax in (length, angle):
+        ax.title.set_fontsize("medium")
+        ax.grid(alpha=0.3)
     return figure
 
 
@@ -146,15 +162,15 @@ def line_and_pull() -> Axes:
     return ax
 
 
-def _draw_images(ax: Axes, before: Tensor, after: Tensor, directions: Tensor, title: str) -> None:
-    """Images [3, n, 2] as dots, before in grey, around the circle of the vectors of length one."""
-    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
-    ax.scatter(*before.flatten(0, 1).T, s=8, color="0.8", lw=0)
-    for of_class, direction, colour in zip(after, directions, CLASSES, strict=True):
-        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
-        ax.annotate("", direction.tolist(), (0, 0), arrowprops=arrow)
-        ax.scatter(*of_class.T, s=16, color=colour, alpha=0.8, lw=0, zorder=2)
-    ax.set(xlim=(-2.7, 2.7), ylim=(-1.1, 2.55), aspect="equal", title=title)
+def _draw_images(ax: Axes, before: Tensor, after: Tensor, vectors: Tensor) -> None:
+    """Images [3, n, 2] as dots, before as rings, and the vectors [3, 2] as arrows, all at their length."""
+    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
+    for of_class, was, vector, colour in zip(after, before, vectors, CLASSES, strict=True):
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", vector.tolist(), (0, 0), arrowprops=arrow)
+        ax.scatter(*was.T, s=9, facecolors="none", edgecolors=[colour], lw=0.6, alpha=0.6)
+        ax.scatter(*of_class.T, s=14, color=colour, alpha=0.8, lw=0, zorder=3)
+    ax.set(xlim=(-3.3, 3.2), ylim=(-1.6, 2.8), aspect="equal")
     ax.axis("off")
 
 

@@ -106,7 +106,7 @@ def _draw_choice(ax: Axes, y: float, line: Mapping[str, Any], colour: str) -> No
     mean = line["mean"]
     if mean < -_EDGE:
         ax.annotate(
-            f"{mean:.0f}".replace("-", "−"),
+            f"{mean:.0f} ± {line['half']:.0f}".replace("-", "−"),
             (-_EDGE, y),
             (-_EDGE + 2, y),
             color=colour,
@@ -167,6 +167,6 @@ def by_steps() -> Figure:
         ax.axvline(last, color="0.6", lw=1, ls=":", zorder=0)
         ax.set_title(f"steps − epochs, after {last} {unit}: {gap}", size="medium")
     panels[0].set(xlabel="round", ylabel="accuracy, mean of five domains (%)", ylim=(0, 100))
-    panels[1].set_xlabel("steps that a client has taken")
+    panels[1].set(xlabel="steps that a client has taken", xlim=(0, 110))
     panels[0].legend(frameon=False, fontsize="small", loc="upper left")
     return figure

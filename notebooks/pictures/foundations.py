@@ -165,7 +165,7 @@ def bowls_to_move() -> None:
 def _price(ax: Axes) -> None:
     """How far from the minimum fewer steps and stiffer springs stop, and in how many rounds."""
     steps = {int(H): (int(H), 0.0) for H in np.geomspace(1, 80, 60)}
-    springs = {mu: (1000, mu) for mu in np.geomspace(0.25, 10, 40)}
+    springs = {mu: (200, mu) for mu in np.geomspace(0.25, 10, 40)}
     for name, letter, curve, marked, shift in (
         ("FedAvg", "H", steps, (1, 5, 20, 60), (-6, -12)),
         ("FedProx", "μ", springs, (0.3, 1, 3, 10), (7, 2)),
@@ -173,13 +173,13 @@ def _price(ax: Axes) -> None:
         look: dict[str, Any] = {"color": plots.colour(name)}
         ax.semilogy(*np.transpose([_rest(*one) for one in curve.values()]), lw=2.5, **look)
         for value in marked:
-            place = _rest(value, 0.0) if letter == "H" else _rest(1000, value)
+            place = _rest(value, 0.0) if letter == "H" else _rest(200, value)
             ax.plot(*place, "o", ms=6, **look)
             aside, side = ((7, -3), "left") if (letter, value) == ("H", 1) else (shift, "right" if letter == "H" else "left")
             plots.label(ax, place, f"{letter} = {value:g}", aside, ha=side, size="small", **look)
     ax.text(0.03, 2.8, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
-    ax.text(0.27, 22, "FedProx, H = 1000,\nstiffer springs", color=plots.colour("FedProx"))
-    ax.set(xlabel="distance from the star", ylabel="rounds to the circle", xlim=(-0.065, 0.65), ylim=(2.2, 190))
+    ax.text(0.27, 22, "FedProx, H = 200,\nstiffer springs", color=plots.colour("FedProx"))
+    ax.set(xlabel="distance from the star", ylabel="rounds to 0.01 from the circle", xlim=(-0.065, 0.65), ylim=(2.2, 190))
     ax.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
     ax.minorticks_off()
 

@@ -18,7 +18,7 @@ from fednb import data, finch, plots, results
 from fednb.data import Dataset
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
-_IMAGE = 14  # degrees: the direction of the image in `kept`
+_IMAGE = 20  # degrees: the direction of the image in `kept`
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
 
 
@@ -44,14 +44,15 @@ def one_mean_or_clusters(label: int = 3) -> Figure:
     images = sent + [vector for one in own.values() for vector in one["vectors"]]
     gap, several = 0.9, len(own["FedPLCC"]["labels"])
     ratios = [1.0] * 4 + [gap, 1.0, gap] + [1.0] * several
-    size = (1.25 * sum(ratios), 2.4)
+    size = (1.25 * sum(ratios), 2.6)
     figure, axes = plt.subplots(1, len(ratios), figsize=size, width_ratios=ratios, layout="none")
-    figure.subplots_adjust(0.01, 0.27, 0.99, 0.85, wspace=0.07)
+    figure.subplots_adjust(0.01, 0.33, 0.99, 0.87, wspace=0.07)
     shown = [ax for ax, ratio in zip(axes, ratios, strict=True) if ratio == 1]
     for ax in axes:
         ax.axis("off")
-    names = [f"client {i}" for i in range(1, 5)] + [""]
-    names += [f"weight {float(w):.2f}" for w in own["FedPLCC"]["weights"]]
+    counts = [int((labels == label).sum()) for _, labels in clients]
+    names = [f"client {i}\n{count} threes" for i, count in enumerate(counts, start=1)] + [""]
+    names += [f"{w * sum(counts):.0f} threes\nweight {w:.2f}" for w in own["FedPLCC"]["weights"].tolist()]
     for ax, image, name in zip(shown, images, names, strict=True):
         ax.axis("on")
         ax.imshow(image.view(8, 8), cmap="gray", vmin=-1, vmax=1)
@@ -65,7 +66,7 @@ def one_mean_or_clusters(label: int = 3) -> Figure:
         nearest = (new @ F.normalize(found["vectors"]).T).argmax(1)
         right = (found["labels"][nearest] == digits.test_labels).double().mean()
         text = f"new negatives recognised: {right:.0%}"
-        ax.text(0.5, -0.4, text, size=12, color=colour, ha="center", transform=ax.transAxes)
+        ax.text(0.5, -0.62, text, size=12, color=colour, ha="center", transform=ax.transAxes)
     return figure
 
 
@@ -81,7 +82,7 @@ def _half_plane(ax: Axes) -> None:
 
 
 @plots.described(
-    "Left: lines to the two nearest stars count. Right: the line to the far, large star counts, one to a near star does not"
+    "An arrow, the image, between two near prototypes; left both are kept, right the far, large one replaces one of them"
 )
 def kept(prototypes: Prototypes, label: int = 0) -> Figure:
     """Which half of a class's prototypes an image is pulled to, with all weights 1 and with theirs.
@@ -105,20 +106,18 @@ def kept(prototypes: Prototypes, label: int = 0) -> Figure:
 
 
 def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndarray) -> None:
-    """An image, with lines to the prototypes; grey to those that are not kept."""
+    """An image as an arrow, and lines in the directions of the prototypes; dotted are those that are not kept."""
     spot = np.array([np.cos(angle), np.sin(angle)])
     products = weights * (directions @ spot) ** 0.5
     largest = np.argsort(-products)[: int(np.ceil(0.5 * len(products)))]
-    image = 0.55 * spot
-    ax.plot(*image, "o", color="black", zorder=3)
-    plots.label(ax, image, "the image", (-8, 0), ha="right", va="center", size=11)
+    ax.annotate("", 0.5 * spot, (0, 0), arrowprops={"arrowstyle": "-|>", "color": "black", "lw": 3, "shrinkA": 0})
+    plots.label(ax, 0.5 * spot, "the image", (3, 4), va="center", size=11)
     look: dict[str, Any] = {"ha": "center", "va": "center", "size": 10}
     look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     for j, star in enumerate(directions):
-        colour, style = ("black", "-") if j in largest else ("grey", ":")
-        ax.plot(*zip(image, star, strict=True), color=colour, ls=style)
-        x, y = 0.38 * image + 0.62 * star
-        ax.text(x, y, f"{products[j]:.3f}", color=colour, **look)
+        colour, style = ("C0", "-") if j in largest else ("grey", ":")
+        ax.plot(*zip((0, 0), star, strict=True), color=colour, ls=style, zorder=1)
+        ax.text(*(0.84 * star), f"{products[j]:.3f}", color=colour, **look)
 
 
 _OF_THE_PAPER = {  # our table, the reported one
@@ -128,29 +127,53 @@ _OF_THE_PAPER = {  # our table, the reported one
 }
 
 
+_IN_COLOUR = ("FedAvg", "FPL", "FedPLVM", "FedPLCC")
+
+
 @plots.described("Lines from each method's reported difference from FedAvg to ours: on Office-10 few cross, elsewhere many")
 def beside_print() -> Figure:
-    """Each method's difference from FedAvg in accuracy: left as reported, right the mean of ours, a ring if of one run."""
-    figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.4), sharey=True)
+    """Each method's difference from FedAvg in accuracy: left as reported, right the mean of ours, a ring if of one run.
+
+    FedAvg and the methods that cluster are in colour, the others grey.
+    """
+    figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.8), sharey=True)
     for ax, (name, (table, number)) in zip(axes, _OF_THE_PAPER.items(), strict=True):
         reported = results.printed(f"FedPLCC Table {number}")
         cells = {one.row: one for one in results.cells(table) if one.column == "Avg." and one.mean is not None}
         both = {row: np.array([reported[row]["Avg."], cell.mean], float) for row, cell in cells.items()}
+        names: list[tuple[float, str, str]] = []
         for row, cell in cells.items():
-            colour, ends = plots.colour(cell.method), both[row] - both["FedAvg"]
-            ax.plot([0, 1], ends, color=colour, lw=2, label=row.removesuffix(" (Ours)"))
+            ends, coloured = both[row] - both["FedAvg"], cell.method in _IN_COLOUR
+            colour = plots.colour(cell.method) if coloured else "0.65"
+            ax.plot([0, 1], ends, color=colour, lw=2.5 if coloured else 1.2, zorder=2 if coloured else 1)
             filled = colour if len(cell.values) > 1 else "white"
             ax.plot(1, ends[1], "o", color=colour, mfc=filled, ms=8, mew=2, zorder=3)
+            names.append((ends[1], row.removesuffix(" (Ours)"), colour if coloured else "0.45"))
         ax.set(title=name, xlim=(-0.05, 1.05), xticks=[0, 1], xticklabels=["reported", "ours"])
-    for ax in axes:
-        plots.label_ends(ax)
+        _names_at(ax, names)
     axes[0].set_ylabel("accuracy minus FedAvg's (points)")
     look: dict[str, Any] = {"color": "0.35", "ls": "", "marker": "o", "ms": 8, "mew": 2}
     kinds = {"mean of three seeds": "0.35", "one run": "white"}
     handles = [Line2D([], [], mfc=filled, label=kind, **look) for kind, filled in kinds.items()]
-    below: dict[str, Any] = {"loc": "outside lower center", "ncols": 2}
+    handles.append(Line2D([], [], color="0.65", lw=1.2, label="other methods, without clusters"))
+    below: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
     figure.legend(handles=handles, frameon=False, fontsize="small", **below)
     return figure
+
+
+def _names_at(ax: Axes, names: list[tuple[float, str, str]], gap: float = 2.4) -> None:
+    """Beside dots at x = 1 their names, as far apart as they need, each joined with its dot by a thin line."""
+    names = sorted(names)
+    ends = np.array([end for end, *_ in names])
+    places = ends.copy()
+    for _ in range(200):  # neighbours that are too near push each other away
+        missing = np.clip(gap - np.diff(places), 0, None) / 2
+        places[1:] += missing
+        places[:-1] -= missing
+    for end, place, (_, name, colour) in zip(ends, places, names, strict=True):
+        line: dict[str, Any] = {"color": colour, "lw": 0.8, "clip_on": False, "zorder": 1}
+        ax.plot([1.03, 1.13], [end, place], **line)
+        ax.annotate(name, (1.14, place), color=colour, fontsize="small", va="center", annotation_clip=False)
 
 
 @plots.described(

@@ -184,31 +184,46 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 @plots.described(
-    "After six rounds classes 0 and 2 are far apart only with shared vectors; FedAvg's get there about ten rounds later"
+    "Three classes start close together, and client A holds 0 and 1, client B 1 and 2; after six rounds classes 0 and 2"
+    " are far apart only with shared vectors, and FedAvg's get there about ten rounds later"
 )
 def two_clients(after: int = 6) -> Figure:
     """How three classes part that two clients have two by two: arrows on a circle, and an angle over the rounds."""
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.1), width_ratios=(1, 1, 1, 1.5), layout="constrained")
-    ways = {"FedAvg": "FedAvg", "own": "with own means", "shared": "with shared vectors"}
+    figure, axes = plt.subplots(1, 5, figsize=(12.5, 3), width_ratios=(1.1, 1, 1, 1, 1.7), layout="constrained")
+    ways = {"FedAvg": "FedAvg", "own": "own means", "shared": "shared vectors"}
     colours = (plots.colour("FedAvg"), "0.6", plots.colour("FedSSC"))
-    for ax, (way, title), colour in zip(axes, ways.items(), colours, strict=False):
+    _three_classes(axes[0], where_classes_go("FedAvg", 0)[0])
+    axes[0].set_title("start")
+    for radius, client, held in ((1.45, "A", (1, 0)), (1.7, "B", (1, 2))):  # brackets: who holds what
+        ends = _spread(where_classes_go("FedAvg", 0)[0])[list(held)]
+        axes[0].plot(*(radius * np.transpose([_on_circle(place) for place in np.linspace(*ends)])), color="0.6", lw=1)
+        for k, place in zip(held, ends, strict=True):
+            axes[0].plot(*(radius * _on_circle(place)), "o", ms=5, color=_CLASSES[k])
+        axes[0].text(0.6, radius, f"{client} holds", va="center", size="small")
+    for ax, (way, title), colour in zip(axes[1:], ways.items(), colours, strict=False):
         path = where_classes_go(way)
-        ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
-        for k, place in enumerate(_spread(path[after])):
-            tip = _on_circle(path[after, k])
-            arrow = {"arrowstyle": "-", "color": _CLASSES[k], "lw": 2.5}
-            ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})
-            text: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold"}
-            ax.text(*(1.2 * _on_circle(place)), str(k), color=_CLASSES[k], **text)
-        ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal")
+        _three_classes(ax, path[after])
         ax.set_title(title, color=colour if way != "own" else "0.4")
-        ax.axis("off")
         between = np.degrees(np.arccos(np.cos(np.radians(path[:, 0] - path[:, 2]))))
-        axes[3].plot(between, "--" if way == "own" else "-", color=colour, lw=2)
-    axes[1].text(0, -1.35, f"after {after} rounds", ha="center", size="small")
-    axes[3].axvline(after, color="0.8", lw=1, zorder=0)
-    axes[3].set(xlabel="communication round", ylabel="between 0 and 2 (degrees)", ylim=(0, 130), yticks=(0, 60, 120))
+        axes[4].plot(between, "--" if way == "own" else "-", color=colour, lw=2)
+    for x, y, (way, title), colour in zip((12.5, 22, 6.5), (64, 92, 124), ways.items(), colours, strict=True):
+        axes[4].text(x, y, title, color=colour if way != "own" else "0.4", size="small", va="center")
+    axes[2].text(0, -1.35, f"after {after} rounds", ha="center", size="small")
+    axes[4].axvline(after, color="0.8", lw=1, zorder=0)
+    axes[4].set(xlabel="communication round", ylabel="between 0 and 2 (degrees)", ylim=(0, 135), yticks=(0, 60, 120))
     return figure
+
+
+def _three_classes(ax: Axes, angles: np.ndarray) -> None:
+    """Draw the three classes as arrows on the circle, with their names."""
+    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+    for k, place in enumerate(_spread(angles)):
+        arrow: dict[str, Any] = {"arrowstyle": "-", "color": _CLASSES[k], "lw": 2.5, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", tuple(_on_circle(angles[k])), (0, 0), arrowprops=arrow)
+        text: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold"}
+        ax.text(*(1.2 * _on_circle(place)), str(k), color=_CLASSES[k], **text)
+    ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.9), aspect="equal")
+    ax.axis("off")
 
 
 def _on_circle(degrees: float) -> np.ndarray:

@@ -65,11 +65,16 @@ def overshoot() -> Figure:
     return figure
 
 
+def _push(theta: Any, tau: float = 0.5) -> Any:
+    """The length of the gradient (4) at z_glob, for representations of unit length."""
+    share = 1 / (1 + np.exp((1 - np.cos(np.radians(theta))) / tau))  # σ(u)
+    return share / tau * np.sin(np.radians(theta))
+
+
 def circle(theta: float = 60, tau: float = 0.5, ax: Axes | None = None) -> Axes:
     """MOON's loss around the circle, for frozen models ``theta`` degrees apart and ``tau``.
 
-    Dark is a large loss, on the scale of this circle. Below it stands the length of the gradient
-    (4) at z_glob, for representations of unit length.
+    Dark is a large loss, on the scale of this circle. Inside stands the push.
     """
     if ax is None:
         _, ax = plt.subplots(figsize=(4, 4.4))
@@ -83,24 +88,28 @@ def circle(theta: float = 60, tau: float = 0.5, ax: Axes | None = None) -> Axes:
     side = "center" if theta > 150 else "right"
     height = 1.17 if theta > 25 else 1.35
     ax.annotate("z_prev", _at(_TOP + theta + 3, height), ha=side, va="center")
-    ax.annotate("minimum", _at(theta / 2, 1.17), va="center")
-    cosine = np.cos(np.radians(theta))
-    share = 1 / (1 + np.exp((1 - cosine) / tau))  # σ(u) at z_glob
-    push = share / tau * np.sin(np.radians(theta))
-    ax.text(0, 0, f"push at z_glob\n{push:.2f}", ha="center", va="center")
+    ax.annotate("minimum", _at(theta / 2, 1.24), va="center")
+    ax.text(0, 0, f"push\n{_push(theta, tau):.2f}", ha="center", va="center")
     ax.set(aspect="equal", xlim=(-1.9, 1.9), ylim=(-1.35, 1.45), title=f"θ = {theta:.0f}°, τ = {tau:.1f}")
     ax.axis("off")
     return ax
 
 
 @plots.described(
-    "Three circles: the minimum is always beyond z_glob; of the three the one at 60° has the strongest push there"
+    "Three circles: the minimum is always beyond z_glob; a curve: the push there is strongest near 47°, and weak at "
+    "small and large angles"
 )
 def circles() -> Figure:
-    """Three frames of `circle`."""
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8))
-    for ax, theta in zip(axes, (10, 60, 120), strict=True):
+    """Three frames of `circle`, and the push over all angles."""
+    shown = (10, 47, 120)
+    figure, (*axes, right) = plt.subplots(1, 4, figsize=(11, 3.0), width_ratios=(1, 1, 1, 0.9))
+    for ax, theta in zip(axes, shown, strict=True):
         circle(theta, ax=ax)
+    angles = np.arange(0, 181)
+    right.plot(angles, _push(angles), color="0.5")
+    right.plot(shown, _push(np.array(shown)), "o", ms=8, color="black", clip_on=False)
+    right.set(title="τ = 0.5", xlabel="θ (degrees)", ylabel="push at z_glob", ylim=(0, 0.55))
+    right.set_xticks([*shown, 180])
     return figure
 
 
@@ -167,32 +176,25 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
 
 
 @plots.described(
-    "Angles from z_prev at the start and the end of rounds: MOON's clients turn away to about a right angle, "
-    "on IID data, too; FedAvg's end nearer to z_prev"
+    "In every round MOON's clients leave z_glob away from z_prev, on both splits; FedAvg's turn back to it on uneven "
+    "classes, and on IID data mostly go sideways"
 )
-def turns(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
-    """From where to where a round turns representations: their angle from z_prev.
+def ways(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
+    """In which direction a round turns representations, for each split and method [rounds], from round 2 on.
 
-    For each split and method [rounds, 3], from round 2 on, in degrees: from z_prev to z_glob, from
-    z_prev to the trained z, and between the ways from z_glob to these two.
+    In degrees, at z_glob: 0 is back to z_prev, 180 straight on.
     """
     splits = list(dict.fromkeys(split for split, _ in measured))
-    figure, axes = plt.subplots(1, len(splits), figsize=(11, 4.0), sharey=True)
+    figure, axes = plt.subplots(1, len(splits), figsize=(11, 3.8), sharey=True)
     for ax, split in zip(axes, splits, strict=True):
-        for method, shift in (("FedAvg", -0.13), ("MOON", 0.13)):
-            start, end, _ = measured[split, method].T
-            place = np.arange(2, 2 + len(start)) + shift
-            colour = plots.colour(method)
-            ax.vlines(place, start, end, color=colour, lw=2)
-            name = "start: z_glob" if method == "FedAvg" else None  # once in the legend
-            ax.plot(place, start, "s", ms=6, color="black", label=name)
-            ax.plot(place, end, "o", ms=8, color=colour, label=f"end: z of {method}")
-        # of MOON: it is parallel to z_glob - z_prev
-        ax.plot(place, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of MOON's contrast")
-        ax.set(title=split, xlabel="round", ylim=(0, 138), yticks=range(0, 121, 30))
-    axes[0].set(ylabel="angle from z_prev (degrees)")
-    handles, words = axes[0].get_legend_handles_labels()
-    figure.legend(handles, words, frameon=False, ncols=4, loc="outside lower center")
+        ax.axhline(90, color="0.6", lw=1)
+        for method, mark in (("MOON", "o"), ("FedAvg", "s")):
+            way = measured[split, method]
+            ax.plot(np.arange(2, 2 + len(way)), way, mark + "-", ms=8, color=plots.colour(method), label=method)
+        ax.set(title=split, xlabel="round", ylim=(-6, 186))
+    axes[0].set_yticks([0, 90, 180], ["back to z_prev, 0°", "sideways, 90°", "straight on, 180°"])
+    axes[0].set(ylabel="how z leaves z_glob")
+    axes[0].legend(frameon=False, loc="lower right", ncols=2)
     return figure
 
 

@@ -39,8 +39,9 @@ def scoreboard() -> Figure:
 
     A cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It
     has a cross if a run diverged or ended at chance, and is empty if there are fewer than three seeds.
+    Below are the median half-width of a column's intervals, and its seeds.
     """
-    figure, ax = plt.subplots(figsize=(11.5, 5))
+    figure, ax = plt.subplots(figsize=(11.5, 5.6))
     names = tables.methods()[1:]
     x = 0.0
     places = []
@@ -48,20 +49,28 @@ def scoreboard() -> Figure:
         x += setting.gap
         for y, name in enumerate(names):
             _cell(ax, x, y, tables.lead_if_run(setting, name))
+        leads = tables.numbers(setting).values()
+        visible = np.median([of.half_width for of in leads])
+        below = (f"{visible:.1f}", f"{max(of.seeds for of in leads)}")
+        for y, text in enumerate(below, len(names)):
+            ax.text(x, y, text, size="small", ha="center", va="center")
         ax.text(x, -0.65, setting.title, ha="center", va="bottom", size="small")
         places.append(x)
         x += 1
     for title, first, last in tables.GROUPS:
         ax.text((places[first] + places[last]) / 2, -1.75, title, ha="center", size="medium", weight="bold")
         ax.plot([places[first] - 0.45, places[last] + 0.45], [-1.6, -1.6], color="0.4", lw=1)
-    ax.set_yticks(range(len(names)), names, size="large")
+    ax.axhline(len(names) - 0.5, color="0.4", lw=1)
+    rows = [*names, "gain visible from about", "seeds"]
+    ax.set_yticks(range(len(rows)), rows, size="large")
     ax.set_xticks([])
     ax.tick_params(length=0)
-    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(names) - 0.4, -2.2))
+    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(rows) - 0.4, -2.2))
     ax.spines[:].set_visible(False)
     kinds = {"ahead of FedAvg": _AHEAD, "behind": _BEHIND, "cannot be told apart": _UNCLEAR}
     marks: list[Any] = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
     marks.append(Line2D([], [], ls="", marker="x", color="0.5", label="a run diverged or ended at chance"))
+    marks.append(Rectangle((0, 0), 1, 1, fc="white", ec="0.7", label="not run"))
     figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=len(marks))
     return figure
 
@@ -79,8 +88,7 @@ def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
     if diverged:
         ax.plot(x, y, "x", color="0.5", ms=5)
         return
-    digits = 0 if abs(of.mean) >= 1 else 1
-    text = f"{of.mean:+z.{digits}f}".replace("-", "−")
+    text = f"{of.mean:+z.1f}".replace("-", "−")
     ax.text(x, y, text, size="small", color="black" if clear else "0.55", ha="center", va="center")
 
 

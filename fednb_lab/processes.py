@@ -176,6 +176,7 @@ def _call(
         function(*arguments)
     except BaseException as raised:  # `sys.exit` in a cell, too
         error = in_one_line(raised)
+        sys.stdout.flush()  # what the run has printed stands above its error
         if not isinstance(raised, CellError):
             traceback.print_exc()
         print(error, file=sys.stderr)

@@ -127,6 +127,7 @@ def mixed(tiny, tmp_path_factory):
         patch.setenv("FEDNB_TEST_MARKS", str(folder))
         patch.setenv("FEDNB_RUNS", str(folder / "results" / "runs"))
         patch.setenv("FEDNB_DEVICE", "cpu")
+        patch.delenv("PYTHONUNBUFFERED", raising=False)  # which would hide an order of lines
         with redirect_stdout(io.StringIO()) as out:
             status = main(["sweep", file, "--jobs", "2"])
     return Mixed(file, folder, status, out.getvalue())

@@ -244,8 +244,8 @@ def _federation(
             seed=s.seed,
         )
 
+    split = divide(s, dataset)
     try:
-        split = divide(s, dataset)
         architectures = models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
         _check_clients(s, split, dataset, build_model, architectures)
         return Federation(

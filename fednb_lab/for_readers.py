@@ -22,13 +22,11 @@ from fednb_lab.pages import Results
 # Curves are large, so only those are written that a notebook draws.
 CURVES = [
     "digits-fedavg-epochs",
-    "moon-1-cifar10",
     "moon-1-short",
     "digits-moon",
     "digits-fedproc-rounds",
     "fedproc-2",
     "fedproc-control",
-    "fedssc-1",
     "digits-fedssc",
     "digits-fedproto-targets",
     "mini-fedplcc-readings",

@@ -24,25 +24,25 @@ _WANTED = 45  # degrees from the direction of the mean to the star
 
 
 @plots.described(
-    "Over FedAvg own means gain nothing, one client's gain, all clients' and unit norm more; FedSSC as a whole gains little"
+    "Over FedAvg own means gain at the larger rate only, those of others at both, and so does unit norm; FedSSC gains little"
 )
 def whose_means() -> Axes:
     """What each kind of class means, or none of them, is worth over FedAvg at two rates: ten seeds each."""
     own, parts, faster = "digits-fedssc-own", "digits-fedssc-parts", "digits-fedssc-rate"
-    rows = {
-        "η = 0.01: a client's own means": (own, "its own means"),
-        "one drawn client's means": (own, "one drawn device"),
-        "the means of all clients": (own, "all devices"),
-        "no means, but unit norm": (own, "FedAvg, z of length 1"),
-        "one drawn client's and MOON's contrast (FedSSC)": (parts, "FedSSC"),
-        "η = 0.03: a client's own means": (faster, "without l_moon, own means"),
-        " one drawn client's means": (faster, "without l_moon"),
-        " the means of all clients": (faster, "without l_moon, k=10"),
-        " no means, but unit norm": (faster, "FedAvg, z of length 1"),
-        " one drawn client's and MOON's contrast (FedSSC)": (faster, "FedSSC"),
-    }
+    rows = [
+        ("η = 0.01: a client's own means", own, "its own means"),
+        ("one drawn client's means", own, "one drawn device"),
+        ("the means of all clients", own, "all devices"),
+        ("no means, but unit norm", own, "FedAvg, z of length 1"),
+        ("one drawn client's and MOON's contrast (FedSSC)", parts, "FedSSC"),
+        ("η = 0.03: a client's own means", faster, "without l_moon, own means"),
+        ("one drawn client's means", faster, "without l_moon"),
+        ("the means of all clients", faster, "without l_moon, k=10"),
+        ("no means, but unit norm", faster, "FedAvg, z of length 1"),
+        ("one drawn client's and MOON's contrast (FedSSC)", faster, "FedSSC"),
+    ]
     lines = []
-    for label, (table, row) in rows.items():
+    for label, table, row in rows:
         fedavg = results.cell(table, "without both (FedAvg)" if table == parts else "FedAvg")
         lead = results.compare(results.cell(table, row), fedavg)
         colour = CONTROL if "unit norm" in label else plots.colour("FedSSC")

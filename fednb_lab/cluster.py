@@ -9,9 +9,10 @@ import hashlib
 import logging
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fednb_lab
@@ -19,8 +20,8 @@ from fednb import PACKAGE, data, papers
 from fednb import records as ledger
 from fednb.errors import DataError, NotebookError
 from fednb_lab import datasets, pool, processes
-from fednb_lab.jobs import runs_of
-from fednb_lab.pool import Result, Start, Task
+from fednb_lab.jobs import Job, runs_of
+from fednb_lab.pool import Outcome, Result, Start, Task
 from fednb_lab.processes import in_one_line
 
 if TYPE_CHECKING:
@@ -30,12 +31,32 @@ CONNECT_SECONDS = 10
 POLL_SECONDS = 0.2  # how often a worker asks whether a run is still wanted
 
 
+def run(
+    todo: Sequence[Job],
+    *,
+    scheduler: str | None = None,
+    jobs: int = 1,
+    again: bool = False,
+    notebooks: Path | None = None,
+) -> list[Outcome]:
+    """Make runs in their order on the dask cluster of a scheduler; without one by `pool.run`.
+
+    With ``again`` those that are recorded are made, too, and replaced. A `FednbError` says what is
+    missing for all of them, before any is begun; a ``ConnectionError`` that there is no such
+    cluster.
+    """
+    if scheduler is None:
+        return pool.run(todo, jobs=jobs, again=again, notebooks=notebooks)
+    pool.check_prerequisites(todo)
+    tasks = [Task([job], again) for job in todo]
+    with _cluster(scheduler) as start:
+        return pool.make_all(tasks, start, len(tasks))
+
+
 @contextmanager
-def cluster(address: str) -> Iterator[Start]:
+def _cluster(address: str) -> Iterator[Start]:
     """What starts a task on the dask cluster of the scheduler at this address, when it has a worker;
     leaving the context cancels what waits.
-
-    A ``ConnectionError`` says what is wrong.
     """
     with _connected(address) as client:
         _wait_for_a_worker(client, address)
@@ -63,7 +84,7 @@ def _connected(address: str) -> Iterator["Client"]:
         raise ConnectionError(message) from error
     logging.disable()  # a lost connection is told in a sentence
     try:  # first by hand: a client waits without end for a server that accepts and says nothing
-        asyncio.run(_knock(address))
+        asyncio.run(_probe(address))
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:
         # an address that makes no sense, a server that is not dask, and more
@@ -81,8 +102,8 @@ def _connected(address: str) -> Iterator["Client"]:
             ) from error
 
 
-async def _knock(address: str) -> None:
-    """Connect to a scheduler and hang up."""
+async def _probe(address: str) -> None:
+    """Connect to a scheduler and hang up, to see that one is there."""
     from distributed.core import connect
 
     connection = await asyncio.wait_for(connect(address, timeout=CONNECT_SECONDS), CONNECT_SECONDS)

@@ -192,7 +192,7 @@ def sweep(args: argparse.Namespace) -> int:
         )
     print(f"Reading {args.path}", flush=True)
     check_sweep_file(args.path)
-    from fednb_lab import cells, jobs, pool
+    from fednb_lab import cells, cluster, jobs
     from fednb_lab.sweeps import read_tables
 
     tables = read_tables(args.path)
@@ -219,7 +219,7 @@ def sweep(args: argparse.Namespace) -> int:
             print(f"{job.table}: {' '.join([job.notebook, *parameters])}")
         return 0
     how = {"scheduler": args.scheduler, "again": args.again, "notebooks": kept}
-    outcomes = pool.run(todo, jobs=args.jobs or 1, **how) if todo else []
+    outcomes = cluster.run(todo, jobs=args.jobs or 1, **how) if todo else []
     _show_tables(list(tables.values()), named if len(named) <= _SHOWN_AT_ONCE else [])
     failed = [outcome for outcome in outcomes if outcome.error]
     for job, error in failed:

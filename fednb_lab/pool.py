@@ -1,7 +1,7 @@
-"""Runs made at once, each in a process of its own: here, or on a dask cluster (`fednb_lab.cluster`).
+"""Runs made at once, each in a process of its own on this machine.
 
-Both give the same futures. A process that is killed costs its own run and no other; what fails is
-tried twice.
+`fednb_lab.cluster` makes them on others, by the same tasks and futures. A process that is killed
+costs its own run and no other; what fails is tried twice.
 """
 
 import os
@@ -60,33 +60,25 @@ def run(
     todo: Sequence[Job],
     *,
     jobs: int = 1,
-    scheduler: str | None = None,
     again: bool = False,
     notebooks: Path | None = None,
 ) -> list[Outcome]:
-    """Make runs in their order, ``jobs`` at once, each with a GPU, or on the dask cluster of a
-    scheduler.
+    """Make runs on this machine in their order, ``jobs`` at once, each with a GPU if there is one.
 
     With ``again`` those that are recorded are made, too, and replaced. In a folder ``notebooks``
     each leaves its whole executed notebook. A `FednbError` says what is missing for all of them,
-    before any is begun; a ``ConnectionError`` that there is no such cluster. Where a GPU is, runs
-    that differ only in their seeds are made together.
+    before any is begun. Where a GPU is, runs that differ only in their seeds are made together.
     """
     device = check_prerequisites(todo)
-    seeds_together = device != "cpu" and scheduler is None and notebooks is None
+    seeds_together = device != "cpu" and notebooks is None
     tasks = [Task(group, again, notebooks) for group in _groups(todo, seeds_together)]
-    if scheduler is not None:
-        from fednb_lab.cluster import cluster  # which imports this module
-
-        with cluster(scheduler) as start:
-            return _make_all(tasks, start, len(tasks))
     places = min(jobs, len(tasks))
     with processes.own_processes() as call:
 
         def start_here(task: Task, place: int) -> Future[str]:
             return start_process(call, task, task.jobs[0].path.parent, share(places, place))
 
-        return _make_all(tasks, start_here, places)
+        return make_all(tasks, start_here, places)
 
 
 def run_needed(todo: Sequence[Job], *, jobs: int = 1, again: bool = False) -> None:
@@ -167,7 +159,7 @@ def side_by_side(queue: deque[T], start: Start, places: int) -> Iterator[tuple[T
             yield task, result
 
 
-def _make_all(tasks: Iterable[Task], start: Start, places: int) -> list[Outcome]:
+def make_all(tasks: Iterable[Task], start: Start, places: int) -> list[Outcome]:
     """Make all runs; a line tells what became of each."""
     queue = deque(tasks)
     outcomes: list[Outcome] = []

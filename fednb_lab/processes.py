@@ -148,10 +148,10 @@ def in_one_line(error: BaseException) -> str:
 def _begin(alive: Connection) -> None:
     """Leave Ctrl-C to the process that has started this one, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(alive,), daemon=True).start()
 
 
-def _end_with(alive: Connection) -> None:
+def _exit_with_parent(alive: Connection) -> None:
     with suppress(EOFError, OSError):
         alive.recv_bytes()  # nobody writes: this ends when the other end is closed
     os._exit(1)

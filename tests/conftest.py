@@ -19,7 +19,6 @@ SLOW = {
     "test_kernels",
     "test_cluster",
     "test_command_line",
-    "test_course",
     "test_docs",
     "test_every_method",
     "test_memory",

@@ -147,7 +147,7 @@ def test_wrong_requests_get_one_line_and_status_2(
 def test_what_the_data_cannot_give_is_told_once_and_before_the_first_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(pool, "_make_all", lambda *_: pytest.fail("a run was started"))
+    monkeypatch.setattr(pool, "make_all", lambda *_: pytest.fail("a run was started"))
     assert main(["compare", "FedAvg", "MOON", "num_clients=5000"]) == 2
     err = capsys.readouterr().err
     assert "5000 clients share 1438 images" in err and err.count("5000") == 1

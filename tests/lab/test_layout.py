@@ -1,75 +1,65 @@
-"""The package is a list of files from the ground up: each imports only what stands above it in the list."""
+"""The packages are lists of files from the ground up: each imports only what stands before it in CONTRIBUTING.md."""
 
-import ast
 import re
+
+import shape
 
 from fednb import ROOT
 
-# One room a line, from the ground up. Imports inside functions and for types count like all others.
-ORDER = """
-    errors seeds messages notebooks models partition
-    data augment
-    plots
-    batches client method evaluation federation prototypes finch
-    gpu gpu.layers gpu.kernels gpu.convolution gpu.dense gpu.fused gpu.stack gpu.stacked
-    sources settings build records run papers
-    leads results exercises
-""".split()
-FILES = {
-    path.relative_to(ROOT / "fednb").with_suffix("").as_posix().replace("/", "."): path
-    for path in (ROOT / "fednb").rglob("*.py")
-}
-FILES = {name.removesuffix(".__init__"): path for name, path in FILES.items() if name != "__init__"}
+FILES = shape.files()
+ROOMS = shape.rooms()
 MAX_LINES = 500
 # What a method and its evaluation are given is named for readers and type checkers, and not imported.
-FOR_TYPES_ALONE = {"method": "federation", "evaluation": "federation"}
+FOR_TYPES_ALONE = {"fednb.method": "fednb.federation", "fednb.evaluation": "fednb.federation"}
+# These and the lab no notebook reaches.
+UNREACHED = {"fednb GPU", "fednb exercises"}
 
 
-def imports(path):
-    """The files of the package that a file imports, wherever in it, or names as a text."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            assert not node.level, (
-                f"{path.name} has a relative import, which this test does not follow"
-            )
-            if (node.module or "").split(".")[0] != "fednb":
-                continue
-            module = (node.module or "").removeprefix("fednb").removeprefix(".")
-            for alias in node.names:
-                full = f"{module}.{alias.name}".removeprefix(".")
-                yield full if full in FILES else module
-        elif isinstance(node, ast.Import):
-            yield from (
-                a.name.removeprefix("fednb.") for a in node.names if a.name.startswith("fednb.")
-            )
-        elif isinstance(node, ast.Constant) and str(node.value).startswith("fednb."):
-            named = str(node.value).removeprefix("fednb.")
-            yield from [named] * (named in FILES)
+def test_each_file_stands_in_the_list_and_imports_only_what_stands_before_it() -> None:
+    above: list[str] = []
+    for module in [module for room in ROOMS.values() for module in room]:
+        known = {module, FOR_TYPES_ALONE.get(module), *above}
+        names = set(shape.imported(FILES[module].read_text(encoding="utf-8")))
+        below = names.intersection(FILES) - known
+        assert not below, f"{module} imports {', '.join(sorted(below))}"
+        above.append(module)
+    assert sorted(above) == sorted(FILES)
 
 
-def test_the_list_is_complete():
-    assert sorted(ORDER) == sorted(FILES)
-
-
-def test_a_file_imports_only_what_stands_above_it():
-    above = {""}
-    for name in ORDER:
-        below = set(imports(FILES[name])) - above - {name, FOR_TYPES_ALONE.get(name)}
-        assert not below, f"{name} imports {', '.join(sorted(below))}"
-        above.add(name)
-
-
-def test_a_single_file_names_the_gpu():
-    outside = [name for name in ORDER if not name.startswith("gpu")]
-    known = [name for name in outside if any("gpu" in one for one in imports(FILES[name]))]
-    assert known == ["build"]
-
-
-def test_a_file_can_be_read_at_once_and_does_not_know_the_lab():
-    for name, path in FILES.items():
+def test_a_file_can_be_read_at_once_and_does_not_know_the_lab() -> None:
+    for module, path in FILES.items():
         text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= MAX_LINES, name
-        assert "fednb_lab" not in text.replace('"fednb_lab"', ""), name
+        assert len(text.splitlines()) <= MAX_LINES, module
+        if not module.startswith("fednb_lab"):
+            assert "fednb_lab" not in text.replace('"fednb_lab"', ""), module
+
+
+def test_no_notebook_and_no_picture_reaches_the_lab_or_the_gpus_code() -> None:
+    """Cells of exercises apart, which import what solved ones need."""
+    notebooks = [
+        path for path in shape.NOTEBOOKS.rglob("*.ipynb") if "checkpoints" not in str(path)
+    ]
+    pictures = list((shape.NOTEBOOKS / "pictures").glob("*.py"))
+    assert len(notebooks) > 12 and len(pictures) > 10
+    sources = [shape.code_of(path) for path in notebooks]
+    sources += [path.read_text(encoding="utf-8") for path in pictures]
+    for path, source in zip([*notebooks, *pictures], sources, strict=True):
+        names = list(shape.imported(source))
+        assert not [name for name in names if name.startswith("fednb_lab")], path.name
+        known = [name for name in shape.reached(names) if name.startswith("fednb.gpu")]
+        assert not known, path.name
+
+
+def test_01_reaches_all_rooms_but_those_that_are_named() -> None:
+    """So a new file has to be put into a room, and the page says what that is for."""
+    reached = shape.reached(shape.imported(shape.code_of(shape.NOTEBOOKS / "01_moon.ipynb")))
+    expected = {
+        module
+        for room, modules in ROOMS.items()
+        if room.startswith("fednb ") and room not in {*UNREACHED, "fednb shared"}
+        for module in modules
+    }
+    assert reached.intersection(FILES) == expected
 
 
 def test_what_to_change_where_names_what_there_is():

@@ -82,7 +82,7 @@ class TestNotebook:
             assert cell.source.count("\n") <= 45, f"too long: {cell.source[:60]}"
             kinds = [(o.output_type, o.get("name")) for o in cell.outputs]
             assert not {("error", None), ("stream", "stderr")} & set(kinds), cell.outputs
-            if re.search(r"results\.(finding|table|claims|lead|leads|glance)\(", cell.source):
+            if re.search(r"results\.(finding|forest)\(", cell.source):
                 assert "nbval-check-output" in cell.metadata.get("tags", []), cell.source[:60]
 
     def test_is_read_in_a_sitting(self, path, cells):

@@ -1,7 +1,5 @@
 """A reader's kernel: what notebooks show of recorded runs comes from committed files, and nothing of the lab."""
 
-import ast
-import json
 import re
 
 import matplotlib.pyplot as plt
@@ -18,73 +16,12 @@ from fednb_lab.findings import Filler
 from fednb_lab.leads import compare_at, leads_over_baseline
 
 NOTEBOOKS = ROOT / "notebooks"
-# What 01 reaches by its imports, and theirs, inside of functions too. A new file here costs every student: say in
-# CONTRIBUTING.md which cell calls it.
-REACHED_BY_01 = """
-    augment batches build client data errors evaluation federation
-    leads messages method models notebooks papers partition plots records results run seeds settings
-    sources
-""".split()
 
 
 @pytest.fixture(autouse=True)
 def closed():
     yield
     plt.close("all")
-
-
-def code_cells(path):
-    """The code cells of a notebook, without magics."""
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "code":
-            yield "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
-
-
-def imported(source):
-    """The modules that a text imports, also those of which a name is."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-# --- who imports what
-
-
-def test_no_notebook_no_picture_and_no_file_of_the_package_imports_the_lab():
-    notebooks = [path for path in NOTEBOOKS.rglob("*.ipynb") if "checkpoints" not in str(path)]
-    files = [*(NOTEBOOKS / "pictures").glob("*.py"), *(ROOT / "fednb").rglob("*.py")]
-    assert len(notebooks) > 12 and len(files) > 40
-    sources = [(path, source) for path in notebooks for source in code_cells(path)]
-    sources += [(path, path.read_text(encoding="utf-8")) for path in files]
-    for path, source in sources:
-        found = imported(source)
-        assert not [name for name in found if name.startswith("fednb_lab")], path.name
-
-
-def reached_from(path):
-    """The files of the package that a notebook's imports lead to, by their names in it."""
-    files = {}
-    for file in (ROOT / "fednb").rglob("*.py"):
-        name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-        files[name.removesuffix(".__init__")] = file
-    for file in (NOTEBOOKS / "pictures").glob("*.py"):
-        files[f"fednb.papers.pictures.{file.stem}"] = file
-    todo = [name for source in code_cells(path) for name in imported(source)]
-    reached = set()
-    while todo:
-        name = todo.pop()
-        if name in files and name not in reached:
-            reached.add(name)
-            todo += imported(files[name].read_text(encoding="utf-8"))
-    return {name.removeprefix("fednb.") for name in reached if "pictures" not in name} - {"fednb"}
-
-
-def test_what_a_student_of_01_reaches():
-    assert sorted(reached_from(NOTEBOOKS / "01_moon.ipynb")) == sorted(REACHED_BY_01)
 
 
 # --- the files

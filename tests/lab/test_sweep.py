@@ -189,7 +189,7 @@ def test_what_records_tell(tmp_path):
 
 
 def test_nothing_starts_that_cannot_be_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "_make_all", lambda *_: pytest.fail("a run was started"))
+    monkeypatch.setattr(pool, "make_all", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     jobs = read(tmp_path, grid={"dataset": ["digits", "cifar10"]}).jobs
     with pytest.raises(data.DataError, match="CIFAR-10"):

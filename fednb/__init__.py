@@ -12,5 +12,5 @@ ROOT = PACKAGE.parent if CHECKOUT else PACKAGE / "project"
 
 
 def home() -> Path:
-    """Where data and results land: the checkout, or with a wheel the folder where one works."""
+    """Return where data and results land: the checkout, or with a wheel the current folder."""
     return ROOT if CHECKOUT else Path.cwd()

@@ -31,7 +31,7 @@ def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tens
 def gather(
     stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation
 ) -> Tensor:
-    """Images ``index`` [B] of `store`, changed by `draw` or as they are (None), [B, H, W, C]."""
+    """Return stored images ``index`` [B], uint8 [B, H, W, C], changed by ``draws`` unless None."""
     n, height, width, channels = stored.shape
     p = augmentation.pad
     rows, columns = height - 2 * p, width - 2 * p
@@ -68,7 +68,7 @@ def _rotate(x: Tensor, degrees: Tensor) -> Tensor:
 def constants(
     mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
-    """Scale and shift, [C] each, that take a byte b to (b / 255 - mean) / std."""
+    """Return scale and shift, [C] each, that take a byte b to (b / 255 - mean) / std."""
     scale = torch.tensor([1 / (255 * s) for s in std], dtype=torch.float32)
     shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32)
     return scale.to(device), shift.to(device)

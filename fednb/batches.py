@@ -32,7 +32,7 @@ class Training:
 
 
 def images_of_epoch(n: int, batch_size: int, keep_last: bool | None) -> int:
-    """How many of n images an epoch trains on.
+    """Return how many of n images an epoch trains on.
 
     Without ``keep_last`` those of the last, incomplete batch are left out, unless it is the only one.
     """

@@ -29,7 +29,7 @@ _TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings o
 
 
 def load_dataset(name: str) -> Dataset:
-    """`fednb.data.load`, kept in memory."""
+    """Load a data set by `fednb.data.load`; the last two are kept in memory."""
     return _load(data.whole_name(name), data.places()[0])
 
 
@@ -171,7 +171,7 @@ def _held_out(fraction: float, seed: int, images: np.ndarray, client: int = 0) -
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
-    """Which test images are evaluated, int64 [n]; None: all.
+    """Return which test images are evaluated, int64 [n]; None means all.
 
     They are the same for any seed, and a larger number only adds some.
     """
@@ -295,7 +295,10 @@ def _check_clients(
 
 
 def find_device(asked: str | None = None) -> str:
-    """``asked``, ``$FEDNB_DEVICE``, or the GPU if there is one; "cpu", "cuda" or "cuda:1"."""
+    """Return ``asked``, ``$FEDNB_DEVICE``, or the GPU if there is one: "cpu", "cuda" or "cuda:1".
+
+    A device that is not here is a `SettingsError`.
+    """
     num_gpus = torch.cuda.device_count()
     gpus = ["cuda", *(f"cuda:{number}" for number in range(num_gpus))] if num_gpus else []
     known = ["cpu", *gpus]
@@ -307,12 +310,15 @@ def find_device(asked: str | None = None) -> str:
 
 
 def trainers_of_gpus() -> ModuleType:
-    """The module `fednb.gpu.stacked`; without a GPU nobody asks for it, and it is never imported."""
+    """Import and return `fednb.gpu.stacked`, for which nobody asks without a GPU."""
     return importlib.import_module("fednb.gpu.stacked")
 
 
 def num_workers(device: str) -> int:
-    """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
+    """Return how many clients train at once: ``$FEDNB_WORKERS``, or one per core; on a GPU one.
+
+    A `SettingsError` if the variable is not a whole number from 1.
+    """
     text = os.environ.get("FEDNB_WORKERS")
     if not text:
         return (os.cpu_count() or 1) if device == "cpu" else 1
@@ -323,7 +329,7 @@ def num_workers(device: str) -> int:
 
 
 def device_name(device: str) -> str:
-    """The name of the processor or GPU, as records have it."""
+    """Return the name of the processor or GPU, as records have it."""
     if device != "cpu":
         return torch.cuda.get_device_name(device)
     processors = Path("/proc/cpuinfo")

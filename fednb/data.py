@@ -127,7 +127,7 @@ def load(name: str) -> Dataset:
 
 
 def spec_of(name: str) -> DatasetSpec:
-    """What is known about a set; a `DataError` if there is none of this name."""
+    """Return what is known about a set; a `DataError` if there is none of this name."""
     reader = _reader_of(name)
     if reader is not None:
         return reader.spec_of(name)
@@ -136,13 +136,13 @@ def spec_of(name: str) -> DatasetSpec:
 
 
 def whole_name(name: str) -> str:
-    """A set's name as it is understood in any folder: a PATH in it is absolute."""
+    """Return a set's name as it is understood in any folder: a PATH in it is absolute."""
     reader = _reader_of(name)
     return name if reader is None else reader.whole_name(name)
 
 
 def recorded_name(name: str) -> str:
-    """How records call a set: with a fingerprint of the images where the name does not say which."""
+    """Return a set's name for records: with a fingerprint where it does not say which images."""
     if str(name) in REGISTERED:
         return f"{name}#{REGISTERED[name].fingerprint[:8]}"
     reader = _reader_of(name)
@@ -181,7 +181,7 @@ def _check_known(name: str) -> None:
 
 
 def places() -> list[Path]:
-    """Where ``NAME.npz`` may lie: first the folder of the data sets, last the cache."""
+    """List where ``NAME.npz`` may lie: first the folder of the data sets, last the cache."""
     given = os.environ.get("FEDNB_DATA") or home() / "data"
     cache = os.environ.get("FEDNB_CACHE") or home() / "data" / "cache"
     found = [Path(os.path.abspath(os.path.expanduser(path))) for path in (given, cache)]
@@ -189,13 +189,13 @@ def places() -> list[Path]:
 
 
 def file_of(name: str) -> Path | None:
-    """The file of a published set; None if it is not there, or holds something else."""
+    """Return the file of a published set; None if it is not there, or holds something else."""
     paths = [folder / f"{name}.npz" for folder in places()]
     return next((path for path in paths if path.is_file() and is_converted(path)), None)
 
 
 def is_converted(path: Path) -> bool:
-    """Whether a file is none of arrays that somebody has brought, to be converted."""
+    """Tell whether a file is a converted one, unlike arrays that somebody has brought."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return "x_train" not in file.files
@@ -229,7 +229,7 @@ FIELDS = (
 
 
 def read(spec: DatasetSpec, path: Path) -> Dataset | None:
-    """The set that a file holds; None if there is no such file, or if it is damaged."""
+    """Read the set that a file holds; None if there is no such file, or if it is damaged."""
     values: dict[str, Any] = {}
     try:
         with np.load(path, allow_pickle=False) as file:  # zipfile checks the sums
@@ -242,7 +242,7 @@ def read(spec: DatasetSpec, path: Path) -> Dataset | None:
 
 
 def of_fields(spec: DatasetSpec, values: Mapping[str, Any]) -> Dataset:
-    """The set of these `FIELDS`: arrays, and words about them."""
+    """Make the set of these `FIELDS`: arrays, and words about them."""
     tensors: dict[str, Any] = {name: torch.from_numpy(values[name]) for name in FIELDS[:6]}
     mean, std = (spec.mean, spec.std) if spec.mean else _mean_and_std(tensors["images"])
     if not spec.domains:
@@ -289,20 +289,20 @@ def as_rgb(images: np.ndarray, side: int) -> np.ndarray:
 
 
 def to_bytes(x: np.ndarray | list[np.ndarray]) -> np.ndarray:
-    """Values of 0 to 1 as bytes."""
+    """Return values as uint8: 0 to 1 become 0 to 255, and what is outside is clipped."""
     return np.rint(255 * np.clip(x, 0, 1)).astype(np.uint8)
 
 
 @functools.cache
 def photographs() -> tuple[np.ndarray, ...]:
-    """scikit-learn's two, uint8 [427, 640, 3]."""
+    """Return scikit-learn's two photographs, uint8 [427, 640, 3] each."""
     from sklearn.datasets import load_sample_images
 
     return tuple(load_sample_images().images)
 
 
 def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
-    """A piece of a photograph, reduced by 1, 2 or 3: [size, size, 3], 0 to 1.
+    """Draw a piece of a photograph, reduced by 1, 2 or 3: [size, size, 3], from 0 to 1.
 
     For training it is of the left two thirds, for testing of what remains.
     """

@@ -86,18 +86,18 @@ def check_fields(instance: Any) -> None:
 
 
 def shorten(value: Any) -> str:
-    """The ``repr`` of a value as it stands in a message: at most some 80 characters."""
+    """Return the ``repr`` of a value as it stands in a message: at most some 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
 def is_word_of_python(name: str) -> bool:
-    """Whether a name, or how it is written as a class or module, means something to Python."""
+    """Tell whether a name, in small letters or capitalised, is a keyword of Python."""
     return keyword.iskeyword(name.lower()) or keyword.iskeyword(name.capitalize())
 
 
 def guess_beside(path: Path, pattern: str = "*") -> str:
-    """Such as `` (did you mean decay.ipynb?)``; empty if nothing beside a path is called alike."""
+    """Suggest a file beside a path, `` (did you mean decay.ipynb?)``; empty if no name is near."""
     names = {one.stem: one.name for one in path.parent.glob(pattern)}
     closest = difflib.get_close_matches(path.stem, names, 1)
     return f" (did you mean {path.with_name(names[closest[0]])}?)" if closest else ""

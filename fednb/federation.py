@@ -308,7 +308,7 @@ def add_losses(client: Client, terms: dict[str, Tensor]) -> None:
 
 
 def are_weights_of(weights: State, initial: State) -> bool:
-    """Has a network with these initial weights all the others, too, and in their shapes?"""
+    """Tell whether a network with the initial weights has all the others, in their shapes."""
     names = initial.keys() & weights.keys()
     return len(names) == len(weights) and all(
         initial[name].shape == weights[name].shape for name in names
@@ -341,7 +341,7 @@ def mean_losses(clients: Sequence[Client]) -> dict[str, float]:
 
 
 def is_finite(losses: dict[str, float], server: Server) -> bool:
-    """Is no loss, and nothing that the server holds, NaN or Inf?"""
+    """Tell whether no loss, and nothing that the server holds, is NaN or Inf."""
     tensors = [value for value in tree_leaves(server) if isinstance(value, Tensor)]
     finite = [math.isfinite(loss) for loss in losses.values()]
     return all(finite) and all(tensor.isfinite().all() for tensor in tensors)

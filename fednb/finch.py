@@ -34,11 +34,12 @@ class Clusters(NamedTuple):
 
 
 def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
-    """The nearest other of n >= 2 points [n, D] to each: k¹ in equation 1 of FINCH, int64 [n].
+    """Find the nearest other of points [n, D] to each: k¹ in equation 1 of FINCH, int64 [n].
 
     The cosine distance is 1 - cos; a vector of zeros is at distance 1 from all, other zeros
     included. Of several nearest points, up to rounding, it is the one with the lowest index. Takes
-    n² D operations, but never holds all n² distances.
+    n² D operations, but never holds all n² distances. Fewer than two points, or any that is not
+    finite, are a ``ValueError``.
     """
     x = _checked(points)
     if len(x) < 2:
@@ -64,7 +65,7 @@ def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
 
 
 def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
-    """All partitions of points [n, D], from the finest to the coarsest: labels, int64 [levels, n].
+    """Find partitions of points [n, D], from the finest to the coarsest: labels, int64 [levels, n].
 
     With k¹ from `first_neighbours`, points i and j are adjacent if j = k¹(i), or k¹(j) = i, or
     k¹(i) = k¹(j) (FINCH, equation 1). The connected components are the first partition. The next
@@ -73,7 +74,7 @@ def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
     occurrence; the federated methods use ``partitions(points)[-1]``.
 
     Other rules to stop, as in the published code, would never apply: every cluster is joined with
-    another one.
+    another one. Points that are not finite are a ``ValueError``.
     """
     x = _checked(points)
     if len(x) < 2:
@@ -93,12 +94,13 @@ def finch_star(
     *,
     weighted_mean: bool = False,
 ) -> Clusters:
-    """FINCH* (FedPLCC, equations 9, 10): the coarsest partition, and the summed weights in it.
+    """Find the coarsest partition, and the summed weights in it: FINCH* (FedPLCC, equations 9, 10).
 
     ``weights`` [n] says how many images each of the points [n, D] stands for, by default 1
     (equation 9); it does not decide who is in which cluster. A centre is the plain mean, as in the
     paper, and so what FPL and FedPLVM make of a class, or the ``weighted_mean``. Centres have the
-    type of the points, sums that of the weights (whole numbers: int64, and exact).
+    type of the points, sums that of the weights (whole numbers: int64, and exact). A ``ValueError``
+    tells of points that are not finite, and of weights that are not finite or not above zero.
     """
     if weights is None:
         weights = torch.ones(points.shape[:1], dtype=torch.long, device=points.device)

@@ -41,7 +41,7 @@ class Lead(NamedTuple):
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean over seeds, and half width of Student's t interval for it: NaN for one value."""
+    """Return the mean over seeds and the half width of Student's t interval: NaN for one value."""
     n = len(values)
     mean = float(np.mean(values))
     if n < 2:
@@ -50,12 +50,12 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quantile(n: int) -> float:
-    """Student's quantile for the interval of a mean over so many values."""
+    """Return Student's quantile for the interval of a mean over so many values."""
     return float(stats.t.ppf((1 + LEVEL) / 2, n - 1))
 
 
 def lead_of(differences: Sequence[float], *, diverged: bool = False) -> Lead:
-    """The lead of these differences, one per seed; infinite: a run never got there."""
+    """Compute the lead of these differences, one per seed; infinite: a run never got there."""
     n = len(differences)
     if n == 0 or not np.isfinite(differences).all():
         return Lead(n, diverged=diverged)
@@ -70,6 +70,6 @@ def lead_of(differences: Sequence[float], *, diverged: bool = False) -> Lead:
 def differences(
     ahead: Mapping[Key, float], behind: Mapping[Key, float], sign: int = 1
 ) -> dict[Key, float]:
-    """How far one is ahead of another in each pair: by seed, or by what else makes a pair."""
+    """Return how far one is ahead of another in each pair: by seed, or what else makes a pair."""
     pairs = [key for key in ahead if key in behind]
     return {key: sign * (ahead[key] - behind[key]) for key in pairs}

@@ -13,7 +13,7 @@ Server = dict[str, Any]  # what the server keeps from round to round
 
 
 def flat(model: nn.Module, buffers: bool = False) -> Tensor:
-    """All parameters of a model as one vector w, [P]; with ``buffers`` also its float buffers."""
+    """Return a model's parameters as one vector w, [P]; with ``buffers`` its float buffers, too."""
     values: list[Tensor] = list(model.parameters())
     if buffers:
         values += [buffer for buffer in model.buffers() if buffer.is_floating_point()]
@@ -21,7 +21,7 @@ def flat(model: nn.Module, buffers: bool = False) -> Tensor:
 
 
 def average(states: Sequence[State], weights: Sequence[float]) -> State:
-    """The weighted mean of model states, entry by entry, BatchNorm's buffers included.
+    """Return the weighted mean of model states, entry by entry, BatchNorm's buffers included.
 
     ``weights`` are divided by their sum: FedAvg gives the clients' numbers of images (McMahan et
     al. 2017, algorithm 1). Counters, such as BatchNorm's number of batches, are rounded to whole
@@ -44,7 +44,7 @@ def average(states: Sequence[State], weights: Sequence[float]) -> State:
 
 
 def message_size(message: Message) -> dict[str, tuple[int, int]]:
-    """The numbers and bytes of each entry of a message; a `TypeError` for anything but tensors."""
+    """Count numbers and bytes of each entry of a message; a `TypeError` for all but tensors."""
     sizes = {}
     for name, value in message.items():
         leaves = tree_leaves(value)

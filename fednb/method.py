@@ -65,7 +65,7 @@ class FedAvg:
     # --- on a client
 
     def shared(self, name: str) -> bool:
-        """Does this entry of the model travel?"""
+        """Tell whether this entry of the model travels."""
         return True
 
     def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Dropout(nn.Module):
         self.draw: Draw | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x, with zeros in train mode; a ``RuntimeError`` if it has nothing to draw from."""
         if not self.training:
             return x
         if self.draw is None:
@@ -78,20 +79,21 @@ class Net(nn.Module):
         self._shape = (shape,)
 
     def classify(self, z: Tensor) -> Tensor:
-        """Logits [B, K] of representations z [B, D]."""
+        """Return logits [B, K] of representations z [B, D]."""
         return self.classifier(self.dropout(z))
 
     def forward(self, x: Tensor) -> Output:
+        """Return representations z [B, D] and logits [B, K] of images x [B, C, H, W]."""
         z = self.head(self.encoder(x))
         return Output(z, self.classify(z))
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of the parameters and buffers by name."""
+        """Return a copy of the parameters and buffers by name."""
         return {name: value.detach().clone() for name, value in self.state_dict().items()}
 
     @torch.no_grad()
     def frozen(self, states: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
-        """Representations [m, B, D] of images x [B, C, H, W] by m networks of this shape.
+        """Return representations [m, B, D] of images x [B, C, H, W] by m networks of this shape.
 
         Their states are given. They are in eval mode and get no gradient; this network's own mode,
         weights and BatchNorm buffers play no part.
@@ -220,7 +222,10 @@ OF_TWENTY_CLIENTS = {
 
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
-    """Each client's network in the proportions of FedProto's twenty heterogeneous clients."""
+    """Name each client's network, in the proportions of FedProto's twenty heterogeneous clients.
+
+    A `SettingsError` if the network has no variants.
+    """
     require_known("There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS)
     twenty = [variant for variant, number in OF_TWENTY_CLIENTS[name].items() for _ in range(number)]
     return [twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]

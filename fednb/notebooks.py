@@ -28,7 +28,7 @@ def folder() -> Path:
 
 
 def notebooks(extras: bool = False) -> list[Path]:
-    """The numbered notebooks, in the order of their numbers; on request those of ``extras`` too."""
+    """List the numbered notebooks, in the order of their numbers; with ``extras`` those, too."""
     return [
         file
         for file in by_module().values()
@@ -37,7 +37,7 @@ def notebooks(extras: bool = False) -> list[Path]:
 
 
 def by_module() -> dict[str, Path]:
-    """The project's notebooks by the names of their modules, in their own order."""
+    """Return the project's notebooks by the names of their modules, in their own order."""
     project = ROOT / "notebooks"
     numbered = [file for file in project.glob("*.ipynb") if _NAME.fullmatch(file.stem)]
     files = [*project.glob("extras/*.ipynb"), *numbered]
@@ -48,7 +48,7 @@ def by_module() -> dict[str, Path]:
 
 
 def path(name: str) -> Path:
-    """The notebook called ``01_moon``, ``moon`` or ``01``, or at a path; else a `NotebookError`."""
+    """Find the notebook ``01_moon``, ``moon`` or ``01``, or at a path; else a `NotebookError`."""
     if Path(name).suffix or Path(name).name != name:
         return _at(Path(name))
     matching = [
@@ -81,14 +81,14 @@ def _at(file: Path) -> Path:
 
 
 def name(notebook: str) -> str:
-    """A notebook's name without ``.ipynb``, or the path of one that is none of the project's."""
+    """Return a notebook's name without ``.ipynb``; the path of one that is not the project's."""
     file = path(notebook).resolve()
     known = [other.resolve() for other in by_module().values()]
     return file.stem if file in known else str(file)
 
 
 def executed(namespace: Mapping[str, Any]) -> str | None:
-    """The path of the notebook whose namespace this is; None where nobody says it."""
+    """Return the path of the notebook whose namespace this is; None where nobody says it."""
     for variable in ("__session__", "__vsc_ipynb_file__"):  # of Jupyter and `fednb run`; of VS Code
         named = str(namespace.get(variable, ""))
         if named.endswith(".ipynb") and Path(named).is_file():
@@ -100,7 +100,7 @@ def executed(namespace: Mapping[str, Any]) -> str | None:
 
 
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
-    """The sources of a notebook's cells of a kind, ``code`` or ``markdown``, that have the tag.
+    """Return the sources of a notebook's cells of a kind, ``code`` or ``markdown``, with the tag.
 
     Without a tag they are all of that kind. A `NotebookError` if the file cannot be read.
     """
@@ -122,5 +122,5 @@ def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
 
 
 def exported(notebook: Path) -> str:
-    """The source of a notebook's module: its code cells tagged ``export``."""
+    """Return the source of a notebook's module: its code cells tagged ``export``."""
     return "\n\n".join(cells(notebook, "code", "export"))

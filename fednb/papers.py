@@ -51,7 +51,7 @@ _networks: dict[str, dict[str, models.Model]] = {}
 
 
 def load(notebook: str) -> ModuleType:
-    """The module made of a notebook's ``export`` cells."""
+    """Import the ``export`` cells of a notebook as a module."""
     called = name(notebook)
     module = NUMBER.sub("", called)
     if called.endswith(".ipynb"):  # it must not be taken for its namesake among the project's
@@ -61,7 +61,7 @@ def load(notebook: str) -> ModuleType:
 
 
 def methods(notebook: str | None = None) -> dict[str, type]:
-    """``METHODS`` of a notebook, or of all numbered ones; a `NotebookError` if there are none."""
+    """Return ``METHODS`` of a notebook, or of all numbered ones; else a `NotebookError`."""
     if notebook is None:
         all_methods: dict[str, type] = {}
         for file in notebooks():
@@ -87,7 +87,7 @@ def methods(notebook: str | None = None) -> dict[str, type]:
 
 
 def networks(notebook: str) -> dict[str, models.Model]:
-    """The networks that a notebook adds to `fednb.models.MODELS`, by name."""
+    """Return the networks that a notebook adds to `fednb.models.MODELS`, by name."""
     return _networks[str(load(notebook).__file__)]
 
 
@@ -146,7 +146,10 @@ def importing_from(folder: Path) -> Iterator[None]:
 
 
 def parameters(notebook: str) -> dict[str, Any]:
-    """The names and values in the notebook's cell tagged ``parameters``, which is not executed."""
+    """Read names and values from the cell tagged ``parameters``, which is not executed.
+
+    A `NotebookError` unless there is one such cell, of lines ``name = value``.
+    """
     values = {}
     try:
         (source,) = cells(path(notebook), "code", "parameters")
@@ -166,7 +169,7 @@ def parameters(notebook: str) -> dict[str, Any]:
 
 
 def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
-    """The settings of a run of a notebook: ``papers.settings("01_moon", globals())``.
+    """Return the settings of a run of a notebook: ``papers.settings("01_moon", globals())``.
 
     Whatever the name says, they are those of the notebook that is being executed, where Jupyter or
     ``fednb run`` tells which that is: a copy keeps its parameters under any name. All that are not

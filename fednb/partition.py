@@ -28,14 +28,15 @@ def dirichlet(
     min_size: int = 10,
     balance: bool = True,
 ) -> Parts:
-    """Label shift by Dirichlet shares, with the published rule of MOON's code.
+    """Draw a label shift by Dirichlet shares, with the published rule of MOON's code.
 
     For each class k of the integer ``labels`` [N], shares p_k ~ Dir(beta, ..., beta) are drawn, and
     client j receives the fraction p_kj of the class (MOON, section 4.1): a small beta leaves each
     client few classes, a large one is nearly IID. The code does two things that the paper does not
     mention: a client that holds its equal share of all images gets nothing of later classes
     (``balance`` False is the textbook rule), and the draw is repeated until every client has
-    ``min_size`` images. ``RandomState(0)`` gives the parties in MOON's Table 6.
+    ``min_size`` images; a `ValueError` if that needs more images than there are, or fails 1,000
+    times. ``RandomState(0)`` gives the parties in MOON's Table 6.
     """
     equal_share = len(labels) / num_clients
 
@@ -62,11 +63,11 @@ def dirichlet(
 def quantity(
     labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10
 ) -> Parts:
-    """Quantity shift: clients differ in how many images they have, not in which (Li et al. 2022).
+    """Draw a quantity shift: clients differ in how many images, not in which (Li et al. 2022).
 
     Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images;
     one random permutation is cut into parts of these sizes, so the classes of each part are drawn
-    alike. Of ``labels`` only the number is read.
+    alike. Of ``labels`` only the number is read. It raises the `ValueError` of `dirichlet`.
     """
     order = rng.permutation(len(labels))
 
@@ -116,7 +117,7 @@ def n_way_k_shot(
     train_shots_max: int = 110,
     test_shots: int = 15,
 ) -> tuple[Parts, Parts]:
-    """A few classes per client, about k images of each: the sampler of FedProto's code.
+    """Draw a few classes per client, about k images of each: the sampler of FedProto's code.
 
     The paper speaks of the standard deviation of n and k (FedProto, section "Local tasks"); its code draws uniformly::
 
@@ -204,12 +205,13 @@ def by_domain(
     *,
     balanced: bool = True,
 ) -> Parts:
-    """One client per domain, with at most ``per_domain`` of its images; increasing int64 indices.
+    """Draw one client per domain, at most ``per_domain`` of its images; increasing int64 indices.
 
     FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and
     does not say how they are chosen. RethinkFL, which it seems to be built on, draws from all
     images of a domain alike (``balanced`` False). Balanced, one image of each class is drawn in
-    turn, so that their numbers differ by at most one unless a class has too few.
+    turn, so that their numbers differ by at most one unless a class has too few. A `DataError`
+    tells of a domain without images.
     """
     parts = []
     for domain in range(int(domains.max()) + 1):
@@ -224,11 +226,11 @@ def by_domain(
 
 
 def class_counts(parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Images per client and class, shape [clients, classes]."""
+    """Count images per client and class, [clients, classes]."""
     return np.stack([np.bincount(labels[part], minlength=num_classes) for part in parts])
 
 
 def digest(parts: Sequence[np.ndarray]) -> str:
-    """Sixteen hex digits that change when any client's list of images changes."""
+    """Return sixteen hex digits that change when any client's list of images changes."""
     content = b"".join(np.asarray(part, dtype="<i8").tobytes() + b"|" for part in parts)
     return hashlib.sha256(content).hexdigest()[:16]

@@ -50,13 +50,13 @@ PRINTED: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}  
 
 
 def colour(name: str) -> str:
-    """A method's colour; of ``SCAFFOLD, factor 0.1`` that of the method with which it begins."""
+    """Return a method's colour; of ``SCAFFOLD, factor 0.1`` that of the one it begins with."""
     methods = [method for method in COLOURS if name.startswith(method)]
     return COLOURS[max(methods, key=len, default="FedPrior")]
 
 
 def style() -> None:
-    """Readable defaults and a palette that does not depend on colour vision."""
+    """Set readable defaults and a palette that does not depend on colour vision."""
     sns.set_theme("notebook", "ticks", palette="colorblind")
     plt.rcParams |= {
         "axes.spines.top": False,
@@ -118,7 +118,7 @@ def split(
     *,
     largest: float | None = None,
 ) -> Axes:
-    """Images per client (rows) and class (columns), as circles whose area is their number.
+    """Draw images per client (rows) and class (columns), as circles whose area is their number.
 
     ``largest``: so many images fill a place, for panels on one scale; by default the largest count
     of this split.

@@ -82,16 +82,19 @@ class WithPrototypes(FedAvg):
     """
 
     def start(self, model: Net, num_clients: int) -> Server:
+        """Return the server's first state, without a prototype."""
         weight = model.classifier.weight.detach()
         labels = weight.new_zeros(0, dtype=torch.long)
         none = {"vectors": weight.new_zeros(0, weight.shape[1]), "labels": labels}
         return super().start(model, num_clients) | {"prototypes": none}
 
     def broadcast(self, server: Server, client_id: int) -> Message:
+        """Return what the server sends to a client, with `broadcast_prototypes`."""
         prototypes = self.broadcast_prototypes(server, client_id)
         return super().broadcast(server, client_id) | {"prototypes": prototypes}
 
     def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
+        """Return the context of a round, with the received prototypes in `capacity` rows."""
         prototypes = pad_to(received["prototypes"], self.capacity(client, received))
         return super().prepare(client, received, t) | {"prototypes": prototypes}
 
@@ -100,9 +103,11 @@ class WithPrototypes(FedAvg):
         return client.model.classifier.out_features
 
     def upload(self, client: Client, context: dict[str, Any]) -> Message:
+        """Return what the client sends back after training, with `local_prototypes`."""
         return super().upload(client, context) | {"prototypes": self.local_prototypes(client)}
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
+        """Return the server's next state, with `aggregate_prototypes`."""
         prototypes = self.aggregate_prototypes(server, uploads, t)
         return super().aggregate(server, uploads, t) | {"prototypes": prototypes}
 

@@ -102,7 +102,7 @@ def _told(error: Exception) -> str:
 
 
 def digest_of(record: Mapping[str, Any]) -> str:
-    """Twelve hex digits that change with the results of a run."""
+    """Return twelve hex digits that change with the results of a run."""
     results = [record["status"], record.get("final"), record["metrics"]]
     return hashlib.sha256(json.dumps(results).encode()).hexdigest()[:12]
 
@@ -111,7 +111,7 @@ def digest_of(record: Mapping[str, Any]) -> str:
 
 
 def runs_beside(folder: Path) -> Path:
-    """The folder of records: ``FEDNB_RUNS``, or ``results/runs`` in a folder."""
+    """Return the folder of records: ``FEDNB_RUNS``, or ``results/runs`` in a folder."""
     named = os.environ.get("FEDNB_RUNS")
     if named:
         return Path(os.path.abspath(os.path.expanduser(named)))
@@ -119,7 +119,7 @@ def runs_beside(folder: Path) -> Path:
 
 
 def runs_folder(where: Path | None = None) -> Path:
-    """`runs_beside` a folder, by default the one in which one works.
+    """Return what is `runs_beside` a folder, by default the one in which one works.
 
     In the project's own folder and its ``notebooks`` it is the project's, of which a wheel has none.
     A notebook of one's own that is executed there has its records beside it.
@@ -156,7 +156,7 @@ def make_folders(runs: Path) -> None:
 
 
 def key(recipe: Mapping[str, Any]) -> str:
-    """Twelve hex digits that name a run, of its settings in one level (`Settings.flat`).
+    """Return twelve hex digits that name a run, of its settings in one level (`Settings.flat`).
 
     What is None does not count: a setting that is added later leaves old keys as they are.
     """
@@ -166,7 +166,7 @@ def key(recipe: Mapping[str, Any]) -> str:
 
 
 def path(settings: Settings, runs: Path | None = None) -> Path:
-    """The file of a run in a folder of records: readable in a listing, unique by its key."""
+    """Return the file of a run in a folder of records: easy to read, and unique by its key."""
     recipe = settings.flat()
     dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])  # a folder's name may hold anything
     name = f"{settings.method}-{dataset[-40:]}-seed{settings.seed}-{key(recipe)}.json"
@@ -174,7 +174,7 @@ def path(settings: Settings, runs: Path | None = None) -> Path:
 
 
 def state(record: Mapping[str, Any]) -> str:
-    """Whether a record counts: its status, or ``stale`` if an older results version made it."""
+    """Return the status of a record, or ``stale`` if an older results version made it."""
     return "stale" if record["results_version"] < RESULTS_VERSION else record["status"]
 
 
@@ -196,7 +196,7 @@ def read(path: Path) -> Record:
 
 
 def recorded(path: Path) -> Record | None:
-    """The record, if there is one that counts."""
+    """Read the record, if there is one that counts, else None; a `RunError` as from `read`."""
     if not path.exists():
         return None
     record = read(path)
@@ -237,7 +237,7 @@ def _lines(values: Mapping[str, Any], indent: int) -> list[str]:
 
 
 def load(folder: Path | None = None) -> dict[Path, Record]:
-    """The records of a folder, or of `runs_folder`, by their paths."""
+    """Read the records of a folder, or of `runs_folder`, by their paths."""
     return {path: read(path) for path in sorted((folder or runs_folder()).glob("*.json"))}
 
 
@@ -245,12 +245,12 @@ def load(folder: Path | None = None) -> dict[Path, Record]:
 
 
 def of_run(settings: Settings, fed: Federation, status: str) -> Record:
-    """The record of a run that has ended, ``finished`` or ``diverged``."""
+    """Return the record of a run that has ended, ``finished`` or ``diverged``."""
     return _record(settings, fed.dataset, type(fed.method), _results(fed, status))
 
 
 def of_failure(settings: Settings, dataset: Dataset, method: type, error: Exception) -> Record:
-    """The record of a run that an error has ended."""
+    """Return the record of a run that an error has ended."""
     reason = f"{type(error).__name__}: {error}"
     results = {"status": "failed", "metrics": {}, "error": reason}
     return _record(settings, dataset, method, results)
@@ -258,7 +258,7 @@ def of_failure(settings: Settings, dataset: Dataset, method: type, error: Except
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the code, with ``+changes`` if it differs; None outside a git checkout."""
+    """Return the code's commit, with ``+changes`` if it differs; None outside a git checkout."""
     if not CHECKOUT:  # it may lie in a checkout of something else
         return None
     try:

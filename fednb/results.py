@@ -39,7 +39,7 @@ _LINK = re.compile(r"\]\((?![a-z]+:)([^)#]+)")  # but to another site
 
 @functools.cache
 def load(name: str) -> Any:
-    """The content of ``results/NAME.json``; not to be changed."""
+    """Read ``results/NAME.json``, whose content is not to be changed."""
     return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -94,7 +94,7 @@ class Cell:
 
 @functools.cache
 def lines(file: str) -> dict[str, list[Line]]:
-    """The lines of a CSV file of the project by their tables, such as ``"MOON Table 6"``."""
+    """Read the lines of a CSV file of the project by their tables, such as ``"MOON Table 6"``."""
     by_table: dict[str, list[Line]] = {}
     with (ROOT / file).open(encoding="utf-8", newline="") as opened:
         for line in csv.DictReader(opened):
@@ -139,17 +139,17 @@ def _number(field: str) -> float | None:
 
 
 def cells(table: str) -> list[Cell]:
-    """The cells of a table, row by row; a `ReportError` if there is no such table."""
+    """Return the cells of a table, row by row; a `ReportError` if there is no such table."""
     return list(_cells(table))
 
 
 def cell(table: str, row: str, column: str | None = None) -> Cell:
-    """The cell in that row and column, which may be left out if there is only one."""
+    """Return the cell in that row and column, which may be left out if there is only one."""
     return cell_at(_cells(table), row, column)
 
 
 def cell_at(cells: Sequence[AnyCell], row: str, column: str | None = None) -> AnyCell:
-    """`cell`, of these cells of one table; a `ReportError` names them if it is not there."""
+    """Return `cell`, of these cells of one table; a `ReportError` names them if it is not there."""
     there = [one for one in cells if one.row == row and column in (None, one.column)]
     if len(there) == 1:
         return there[0]
@@ -159,13 +159,16 @@ def cell_at(cells: Sequence[AnyCell], row: str, column: str | None = None) -> An
 
 
 def compare(ahead: Cell, behind: Cell) -> Lead:
-    """The lead of one cell over another, in pairs of runs: same seed, same division of the data."""
+    """Compute a cell's lead over another, in pairs of runs: same seed, same division of data."""
     by_pair = differences(ahead.by_pair, behind.by_pair, ahead.sign)
     return lead_of(list(by_pair.values()), diverged=ahead.diverged or behind.diverged)
 
 
 def printed(table: str) -> dict[str, dict[str, float | None]]:
-    """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
+    """Return the numbers of ``"MOON Table 6"``, say: row, column, value (None: no number printed).
+
+    A `ReportError` if there is no such table.
+    """
     require_known("There is no printed table", table, lines(REPORTED), ReportError)
     rows: dict[str, dict[str, float | None]] = {}
     for line in lines(REPORTED)[table]:
@@ -178,12 +181,12 @@ def printed(table: str) -> dict[str, dict[str, float | None]]:
 
 
 def one_by_one(values: Sequence[str]) -> str:
-    """A value, or several as in ``(67.2, 70.4)``: too few for an interval."""
+    """Write a value, or several as in ``(67.2, 70.4)``: too few for an interval."""
     return values[0] if len(values) == 1 else f"({', '.join(values)})"
 
 
 def in_words(of: Lead, unit: str = "") -> str:
-    """A lead with its ±, such as ``+1.0 ± 0.4 points``; empty without one."""
+    """Write a lead with its ±, such as ``+1.0 ± 0.4 points``; empty without one."""
     if of.mean is None:
         return ""
     text = f"{of.mean:+z.1f} ± {of.half_width:.1f}"
@@ -208,7 +211,7 @@ def _from_here(text: str) -> Markdown:
 
 
 def finding(*names: str) -> Markdown:
-    """Findings in words, by their names in ``data/claims.yaml``."""
+    """Return findings in words, by their names in ``data/claims.yaml``; else a `ReportError`."""
     found = [_known("There is no finding", name, "findings") for name in names]
     return _from_here("\n\n".join(one["sentence"] for one in found))
 
@@ -227,7 +230,7 @@ class ForestRow(NamedTuple):
 
 
 def forest(name: str, left: float | None = None) -> Axes:
-    """The picture of a finding: a line for each difference, with its 95 % interval.
+    """Draw the picture of a finding: a line for each difference, with its 95 % interval.
 
     Who is ahead, and on which side, stands above; a number is at the right of each line, and a
     hollow mark is what the paper reports. Below three seeds each seed has a dot. The axis begins
@@ -257,7 +260,7 @@ def _forest_row(line: Mapping[str, Any]) -> ForestRow:
 
 
 def numbers(of: Lead) -> str:
-    """A lead as it stands beside a picture of it: ``+1.0 ± 0.4, n = 3``."""
+    """Write a lead as it stands beside a picture of it: ``+1.0 ± 0.4, n = 3``."""
     if of.mean is None:
         if of.diverged:
             return "diverged"
@@ -348,7 +351,7 @@ def draw_lead(ax: Axes, place: float, of: Lead, colour: str, *, across: bool = F
 
 
 def accuracies(table: str) -> dict[str, pd.DataFrame]:
-    """By row the accuracy (%) of each seed after each round, [seeds, rounds]."""
+    """Return by row the accuracy (%) of each seed after each round, [seeds, rounds]."""
     frames = {}
     for row in _known("No curves are written of", table, "curves"):
         values = pd.DataFrame(row["values"], index=row["seeds"], columns=row["rounds"])

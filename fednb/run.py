@@ -168,7 +168,7 @@ def _log_round(entry: dict[str, Any], outcome: str, rounds_done: int, num_rounds
 
 
 def checkpoint_of(record: Path) -> Path:
-    """The checkpoint of the run with this record."""
+    """Return the path of the checkpoint of the run with this record."""
     return record.parent.parent / "checkpoints" / f"{record.stem}.pt"
 
 

@@ -12,7 +12,7 @@ _GLOBAL = threading.RLock()  # torch's generator is one for all threads: who see
 
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
-    """The generator that belongs to (seed, purpose, round, client), numbers from 0.
+    """Return the generator that belongs to (seed, purpose, round, client), numbers from 0.
 
     Every draw of a run (sampling, batches, augmentation, initial weights) comes from such a
     generator, so that neither the order of execution nor other code can change a result. Two

@@ -59,7 +59,7 @@ class SettingInfo:
     default: Any = None
 
     def applies_to(self, partition: str) -> bool:
-        """Does a run with this kind of partition read the setting?"""
+        """Tell whether a run with this kind of partition reads the setting."""
         return not self.partitions or partition in self.partitions
 
 
@@ -129,7 +129,7 @@ class Settings:
     comments: dict[str, str] = field(default_factory=dict, compare=False)
 
     def flat(self) -> dict[str, Any]:
-        """All settings in one level, as records have them.
+        """Return all settings in one level, as records have them.
 
         Hyperparameters have their own names; a folder of one's own images is named by what is in
         it, not by its path.
@@ -141,7 +141,7 @@ class Settings:
         return values | hyperparameters
 
     def effective(self, name: str) -> Any:
-        """The value of a setting, or its default where it is None."""
+        """Return the value of a setting, or its default where it is None."""
         value = getattr(self, name)
         return FIELDS[name].default if value is None else value
 
@@ -298,7 +298,7 @@ def _hyperparameters(name: str, method: type, values: Mapping[str, Any]) -> dict
 
 
 def paper_values(method: str, dataset: str, partition: str) -> dict[str, Any]:
-    """The paper's settings of a method on a data set with a kind of partition.
+    """Return the paper's settings of a method on a data set with a kind of partition.
 
     Of the hyperparameters only those are there that the paper chose for the data set. What the
     papers leave open is None, and there is no seed. A `SettingsError` if there are no settings for
@@ -348,7 +348,7 @@ class Deviation(NamedTuple):
 
 
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[Deviation]:
-    """In what settings deviate from the paper's, or from those ``given``, in their order.
+    """List in what settings deviate from the paper's, or from those ``given``, in their order.
 
     Neither the seed nor how often one evaluates is a deviation, and a hyperparameter only where the
     paper has a value.

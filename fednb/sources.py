@@ -33,7 +33,7 @@ Definitions = dict[str, Definition]  # by name; the last one counts
 
 
 def digest(method: type) -> str | None:
-    """Twelve hex digits of a method's source; None where it cannot be read, as behind a prompt.
+    """Return twelve hex digits of a method's source; None if it cannot be read, as behind a prompt.
 
     Nor can it be where a cell was changed in a kernel, and those that build on it not executed.
     """
@@ -52,7 +52,7 @@ def digest(method: type) -> str | None:
 
 
 def is_other_code(recorded: str | None, method: type) -> bool:
-    """Was something recorded with another source of its method? Without a digest nobody knows."""
+    """Tell whether a method's source is another one than recorded; False without a digest."""
     if recorded is None:
         return False
     now = digest(method)
@@ -173,7 +173,7 @@ def _is_left_out(statement: ast.stmt, has_fields: bool) -> bool:
 
 
 def mentioned(table: SymbolTable) -> Iterator[str]:
-    """The names of its module that a statement reads, or a function in it."""
+    """Yield the names of its module that a statement reads, or a function in it."""
     for symbol in table.get_symbols():
         if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module"):
             yield symbol.get_name()

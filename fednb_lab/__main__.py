@@ -6,7 +6,7 @@ from fednb_lab.cli import main
 
 
 def run() -> None:
-    """The command, as ``pip install`` puts it on the path."""
+    """Run the command, as ``pip install`` puts it on the path."""
     sys.exit(main())
 
 

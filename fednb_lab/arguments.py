@@ -24,7 +24,7 @@ COMMANDS: dict[str, Command] = {}  # by what is typed after ``fednb``
 
 
 def argument(*names: str, **options: Any) -> Argument:
-    """An argument of a command."""
+    """Describe an argument of a command."""
     return names, options
 
 
@@ -42,21 +42,24 @@ def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
 
 
 def count(text: str) -> int:
-    """A whole number from 1."""
+    """Read a whole number from 1; anything else is an ``ArgumentTypeError``."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def csv_file(text: str) -> Path:
-    """The path of a CSV file."""
+    """Read the path of a CSV file; anything else is an ``ArgumentTypeError``."""
     if not text.endswith(".csv"):
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file such as curves.csv")
     return Path(text)
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Name and value of ``name=value``; what is no value of Python's is a text."""
+    """Read name and value of ``name=value``; what is no value of Python's is a text.
+
+    Anything else is an ``ArgumentTypeError``.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         form = "of the form name=value, such as num_rounds=20, without spaces and dashes"
@@ -69,14 +72,14 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def for_methods(text: str) -> tuple[str, Any]:
-    """Name and value of ``name=value``, or of ``METHOD.name=value``, which is for one method."""
+    """Read ``name=value`` as `assignment`, or ``METHOD.name=value``, which is for one method."""
     method, dot, _ = text.partition("=")[0].rpartition(".")
     name, value = assignment(text.removeprefix(method + dot))
     return f"{method}{dot}{name}", value
 
 
 def each_given_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The settings by name, none of which may be given twice."""
+    """Return the settings by name; a `SweepError` if one is given twice."""
     names = [name for name, _ in assignments]
     for name in names:
         message = f"{name} is given {names.count(name)} times: give it once."

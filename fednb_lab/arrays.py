@@ -149,7 +149,7 @@ def _as_array(what: str, value: Any) -> np.ndarray:
 
 
 def images_of(what: str, value: Any) -> np.ndarray:
-    """Images as uint8 [N, C, H, W], C 1 or 3; a `DataError` that begins with ``what``."""
+    """Return images, uint8 [N, 1 or 3, H, W]; else a `DataError` that begins with ``what``."""
     given = _as_array(what, value)
     if given.dtype != np.uint8:
         raise DataError(
@@ -169,7 +169,7 @@ def images_of(what: str, value: Any) -> np.ndarray:
 
 
 def labels_of(what: str, value: Any, number: int) -> np.ndarray:
-    """Labels, int64 [N], one for each of so many images; a `DataError` that begins with ``what``."""
+    """Return labels, int64 [N], one per image; else a `DataError` that begins with ``what``."""
     labels = _as_array(what, value)
     check(
         labels.shape == (number,) and labels.dtype.kind in "iu",
@@ -214,7 +214,7 @@ def _class_names(
 def remarks_on(
     train: Split, test: Split, classes: Sequence[str], domains: Sequence[str] = ()
 ) -> list[str]:
-    """What has to be known about images of one's own, and of the classes."""
+    """List what has to be known about images of one's own, and of the classes."""
     remarks = duplicates(train.images, test.images)
     brightest = int(train.images.max())
     if brightest < _DARK:
@@ -231,13 +231,13 @@ def remarks_on(
 
 
 def duplicates(images: np.ndarray, test_images: np.ndarray) -> list[str]:
-    """A remark on test images that are training images as well, if there are any."""
+    """Remark on test images that are training images as well, if there are any."""
     seen = {image.tobytes() for image in images}
     shared = sum(image.tobytes() in seen for image in test_images)
     return [f"{shared:,} test images are training images as well"] if shared else []
 
 
 def listed(names: Sequence[Any], most: int = 5) -> str:
-    """The names with commas, and how many more there are."""
+    """Join names with commas, and say how many more there are."""
     more = [f"and {len(names) - most} more"] if len(names) > most else []
     return ", ".join([*map(str, names[:most]), *more])

@@ -63,7 +63,7 @@ class Cell(results.Cell):
         return tuple(run.path for run in self.runs)
 
     def with_runs(self, runs: Sequence[Run]) -> "Cell":
-        """The same cell with other runs, or with other values in them."""
+        """Return the same cell with other runs, or with other values in them."""
         return replace(self, **_fields_of(self.measure, runs))
 
     @property
@@ -95,7 +95,7 @@ def _each_once(texts: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def measured(runs: Iterable[Run]) -> list[Run]:
-    """The finished ones with a value."""
+    """Return the finished runs with a value."""
     return [run for run in runs if run.value is not None]
 
 
@@ -131,7 +131,7 @@ def _check_measures(table: Table) -> None:
 
 
 def cells_of(table: Table, records: Mapping[Path, Record] | None = None) -> list[Cell]:
-    """The cells of a table, row by row, from these records, or from those of its own runs.
+    """Return the cells of a table, row by row, from these records, or from those of its own runs.
 
     Runs that share a cell but differ in more than the seed get rows of their own. Where a table
     says ``best_of``, runs that differ in that parameter share a row, and those with the best mean
@@ -290,9 +290,9 @@ def _best(
 
 
 def cells_named(name: str) -> list[Cell]:
-    """The recorded cells of a table of the project, or of a sweep file of one's own, ``FILE.yaml:TABLE``.
+    """Return the cells of a project's table, or of ``FILE.yaml:TABLE``, a sweep file of one's own.
 
-    ``FILE.yaml`` is enough where the file has one table.
+    ``FILE.yaml`` is enough where the file has one table. A `ReportError` if there is no such table.
     """
     file, _, table = name.partition(":")
     if file.endswith((".yaml", ".yml")):
@@ -305,6 +305,6 @@ def cells_named(name: str) -> list[Cell]:
 
 
 def records_of(table: Table, folder: Path | None = None) -> dict[Path, Record]:
-    """The records of a table's own runs, where these lie, or in a folder: nothing else is read."""
+    """Read the records of a table's own runs, where these lie, or in a folder: nothing else."""
     paths = [folder / job.path.name if folder else job.path for job in table.jobs]
     return {path: read(path) for path in paths if path.exists()}

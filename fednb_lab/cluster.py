@@ -55,8 +55,9 @@ def run(
 
 @contextmanager
 def _cluster(address: str) -> Iterator[Start]:
-    """What starts a task on the dask cluster of the scheduler at this address, when it has a worker;
-    leaving the context cancels what waits.
+    """Yield what starts a task on a dask cluster, by its scheduler's address, once it has a worker.
+
+    Leaving the context cancels what waits.
     """
     with _connected(address) as client:
         _wait_for_a_worker(client, address)
@@ -130,7 +131,7 @@ def _package_code() -> str:
 
 
 def code_and_data(notebook: str, dataset: str) -> dict[str, str]:
-    """Digests of what must be the same where runs are made: code of packages and notebooks, data."""
+    """Hash what must be the same where runs are made: code of packages and notebooks, data."""
     sources = [_package_code()]
     for file in [*papers.notebooks(extras=True), papers.path(notebook)]:
         sources += papers.cells(file, "code")

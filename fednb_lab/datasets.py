@@ -53,7 +53,7 @@ def get(name: str, given: Path | None = None) -> None:
 
 
 def state(name: str) -> str:
-    """What is here of a set: its file, the layout that `ensure` would convert, or "-"."""
+    """Tell what is here of a set: its file, the layout that `ensure` would convert, or "-"."""
     path = data.file_of(name)
     if name in data.EMBEDDED:
         return "embedded"

@@ -67,7 +67,7 @@ class TuningDeviation(Deviation):
 def deviations_of(
     table: Table, own: Settings, measure: Measure, printed: PrintedCell, tried: int
 ) -> list[Deviation]:
-    """How the settings of runs in a cell deviate from those of the number that is printed there.
+    """List how settings of runs in a cell deviate from those of the number that is printed there.
 
     What the paper varies in the table is no deviation. Nor is what it tunes, unless the value is
     none of its own, or fewer than it has were ``tried``: so many have finished runs.

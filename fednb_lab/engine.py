@@ -85,7 +85,7 @@ papermill_engines.register(ENGINE, CellsEngine)
 
 
 def reduced(notebook: str) -> NotebookNode:
-    """What a run executes: cells tagged setup, parameters, export or run."""
+    """Read what a run executes: cells tagged setup, parameters, export or run."""
     content = nbformat.read(papers.path(notebook), as_version=4)
     content.cells = [
         cell
@@ -116,8 +116,9 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
 
 
 def execute_whole(notebook: Path, copy: Path, parameters: Mapping[str, Any]) -> None:
-    """Execute all cells of a notebook, in a kernel, into a copy, which is written even if one of
-    them fails, with a `CellError`.
+    """Execute all cells of a notebook, in a kernel, into a copy.
+
+    It is written even if one of them fails, with a `CellError`.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's python3, not a user's
     os.environ["JPY_SESSION_NAME"] = str(notebook.absolute())

@@ -16,7 +16,7 @@ from fednb_lab.claims import Claim
 
 
 def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """The curves of a table's cells, for `fednb.results.accuracies`; of several the accuracy's."""
+    """Return the curves of cells, for `fednb.results.accuracies`; of several the accuracy's."""
     drawn = [cell for cell in cells if cell.measure.curve and cell.runs]
     drawn = [cell for cell in drawn if cell.measure.name == "accuracy"] or drawn
     several = len({cell.column for cell in drawn}) > 1

@@ -74,7 +74,7 @@ class Layout:
 
 
 def load(name: str) -> Dataset:
-    """The set; a line tells how the folder was understood."""
+    """Load the set, and print in a line how the folder was understood."""
     whole = whole_name(name)
     _look_into.cache_clear()  # files may have changed since settings were resolved
     spec, layout, _ = _look_into(whole)
@@ -84,12 +84,15 @@ def load(name: str) -> Dataset:
 
 
 def spec_of(name: str) -> DatasetSpec:
-    """What is found out by the names of the files."""
+    """Return what is found out by the names of the files."""
     return _look_into(whole_name(name))[0]
 
 
 def whole_name(name: str) -> str:
-    """With an absolute path: as seen from where one works, or else from the folder of the sets."""
+    """Make the path absolute: as seen from where one works, or else from the folder of the sets.
+
+    A `DataError` if it is in neither.
+    """
     given, size, digits = _parts(name)
     path = os.path.expanduser(given)
     here = Path(os.path.abspath(path))
@@ -104,7 +107,7 @@ def whole_name(name: str) -> str:
 
 
 def recorded_name(name: str) -> str:
-    """By the end of the path and by the fingerprint, so that a folder may be moved."""
+    """Name a set by its path's end and its fingerprint, so that the folder may be moved."""
     return _recorded(whole_name(name))
 
 
@@ -181,7 +184,7 @@ def _cache_file(spec: DatasetSpec, layout: Layout, path: Path) -> Path:
 
 
 def understand(found: Walk) -> Layout:
-    """What the images in a walk mean, by the folders in which they lie."""
+    """Tell by their folders what the images in a walk mean; a `DataError` says what is wrong."""
     images = [file for file in found.files if file.is_image]
     check(images, f"there are no images (.png, .jpg, .webp, .tif and others): {LAYOUTS}.")
     around = _folders_around(images)

@@ -52,7 +52,7 @@ HELD_OUT = [
 
 
 def files(found: Results) -> dict[str, str]:
-    """The text of each file by its name, such as ``findings.json``."""
+    """Write the text of each file by its name, such as ``findings.json``."""
     of = cells_among(found.cells)
     content = {
         "findings": _findings(Filler(of, ROOT)),

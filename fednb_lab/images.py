@@ -53,7 +53,7 @@ def reading(path: File) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What an exception says, in one line and without paths."""
+    """Return what an exception says, in one line and without paths."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
@@ -129,7 +129,7 @@ def _below(top: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
 
 
 def as_seen(image: Image.Image) -> Image.Image:
-    """An RGB image, as programs show it.
+    """Return an image in RGB, as programs show it.
 
     A camera's note on which side is up is heeded. What is transparent lies on white. Sixteen bits
     become eight by their whole range, so that two images of one set stay comparable; Pillow alone
@@ -162,7 +162,7 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
 def decoded(
     title: str, files: Sequence[File], shape: tuple[int, int, int], own: bool = True
 ) -> tuple[np.ndarray, dict[tuple[int, int], File]]:
-    """All images, uint8 [N, C, H, W], and the sizes that they had, each with a file that has it.
+    """Decode all images, uint8 [N, C, H, W]; return also their sizes, each with a file that has it.
 
     ``own`` images are read as a person sees them, published ones as the papers' code reads them. A
     `DataError` comes before images are decoded that cannot all be held.

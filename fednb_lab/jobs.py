@@ -54,7 +54,7 @@ class Job:
 
 
 def runs_of(notebook: str, where: Path | None = None) -> Path:
-    """The folder of a notebook's records: beside one's own notebook, as they are runs of its code.
+    """Return the folder of a notebook's records: beside one's own, as they are runs of its code.
 
     Those of the project's lie in a folder ``where``, by default the one in which one works.
     """
@@ -86,7 +86,7 @@ class Notebook:
         check({"method", "dataset"} <= self.defaults.keys(), message, SweepError)
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
-        """The run with these parameters, by flat names.
+        """Return the run with these parameters, by flat names.
 
         A `SweepError`, `NotebookError` or `SettingsError` says which name or value is refused, and
         why.
@@ -105,7 +105,7 @@ class Notebook:
 
 
 def arrange(notebook: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as the notebook has them: what it has no name for goes into its ``more``."""
+    """Put what the notebook has no name for into its ``more``; a `NotebookError` without one."""
     named = papers.parameters(notebook)
     arranged = {name: value for name, value in overrides.items() if name in named}
     others = {name: value for name, value in overrides.items() if name not in named}
@@ -130,7 +130,7 @@ class Contestant(NamedTuple):
 
 
 def project_methods() -> dict[str, str]:
-    """The notebook of each method of the numbered notebooks: the first that has it."""
+    """Return the notebook of each method of the numbered notebooks: the first that has it."""
     known = {}
     for path in reversed(papers.notebooks()):
         for method in papers.methods(path.stem):
@@ -139,7 +139,7 @@ def project_methods() -> dict[str, str]:
 
 
 def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
-    """What is asked for, each once, by its method.
+    """Return what is asked for, each once, by its method.
 
     A method of the project is that of the first notebook that has it. The path of a notebook stands
     for all its methods that the project does not have. A `SweepError` if two notebooks have one
@@ -167,7 +167,7 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
 
 
 def with_networks(jobs: Sequence[Job]) -> list[Job]:
-    """Runs that know the networks which one's own notebooks among theirs add, whichever adds it.
+    """Return runs that know the networks which one's own notebooks among theirs add.
 
     A `SweepError` if two notebooks add one under the same name, and it is asked for.
     """
@@ -188,7 +188,7 @@ def with_networks(jobs: Sequence[Job]) -> list[Job]:
 
 
 def select(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
-    """The runs with these settings, table and tier; of several values for a name any will do.
+    """Select the runs with these settings, table and tier; of several values any will do.
 
     A `SettingsError` tells of a name or value that no run has.
     """
@@ -211,7 +211,7 @@ def select(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
 
 
 def each_once(jobs: Iterable[Job]) -> list[Job]:
-    """Each run once, though several tables may have it, in their order."""
+    """Return each run once, though several tables may have it, in their order."""
     unique: dict[Path, Job] = {}
     for job in jobs:
         unique.setdefault(job.path, job)
@@ -219,7 +219,7 @@ def each_once(jobs: Iterable[Job]) -> list[Job]:
 
 
 def missing(jobs: Iterable[Job]) -> list[Job]:
-    """The runs that are to be made, each once: without a record, or with one that does not count.
+    """List the runs to be made, each once: without a record, or with one that does not count.
 
     One that diverged need not be made again.
     """
@@ -248,7 +248,7 @@ def folders_of(jobs: Iterable[Job]) -> str:
 
 
 def median_duration(jobs: Iterable[Job]) -> str:
-    """How long a run took by the records: the median for each device; "" if none is finished."""
+    """Tell how long a run took by the records: the median for each device; "" if none finished."""
     seconds_on: dict[str, list[float]] = defaultdict(list)
     for job in jobs:
         if job.record and job.status == "finished":
@@ -258,5 +258,5 @@ def median_duration(jobs: Iterable[Job]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as ``01:05``, or with hours as ``2:01:05``."""
+    """Write a time in seconds as ``01:05``, or with hours as ``2:01:05``."""
     return tqdm.format_interval(int(seconds))

@@ -64,7 +64,7 @@ class Source(NamedTuple):
 
 
 def find(name: str, root: Path, inside: bool = False) -> Source | None:
-    """The first layout of files that is there; None if there is none.
+    """Find the first layout of files that is there; None if there is none.
 
     ``inside``: the root may also be the folder or file of this very set.
     """

@@ -45,7 +45,7 @@ class Measure:
     printed: str = ""
 
     def summary(self, values: Sequence[float]) -> float:
-        """The mean over seeds; or the median, of two in the middle the worse one."""
+        """Return the mean over seeds; or the median, of two in the middle the worse one."""
         if self.median:
             from_the_best = sorted(values, reverse=self.sign > 0)
             return from_the_best[len(values) // 2]
@@ -54,14 +54,14 @@ class Measure:
 
 @functools.cache
 def descriptions() -> dict[str, dict[str, Any]]:
-    """The fields of each measure that ``measures.yaml`` gives, by the measure's name."""
+    """Read the fields of each measure from ``measures.yaml``, by the measure's name."""
     text = Path(__file__).with_name("measures.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
 
 
 @functools.cache
 def measure(name: str) -> Measure:
-    """A measure by its name, such as ``accuracy in DOMAIN``; a `ReportError` if there is none."""
+    """Return a measure by its name, such as ``accuracy in DOMAIN``; else a `ReportError`."""
     if name.startswith(ACCURACY_IN):
         domain = name.removeprefix(ACCURACY_IN)
         fields = descriptions()[f"{ACCURACY_IN}DOMAIN"]

@@ -104,9 +104,7 @@ def run_in_this_process(job: Job, *, again: bool) -> str:
 
 
 def check_prerequisites(todo: Sequence[Job]) -> str:
-    """Check what runs need besides good settings, so that none starts in vain; returns their
-    device.
-    """
+    """Check what runs need besides good settings, before one starts; return their device."""
     from fednb import build  # slow to import: PyTorch
 
     for notebook in {job.notebook for job in todo}:
@@ -139,9 +137,7 @@ def _groups(todo: Sequence[Job], seeds_together: bool) -> list[Sequence[Job]]:
 
 
 def side_by_side(queue: deque[T], start: Start, places: int) -> Iterator[tuple[T, Any]]:
-    """Start what is in a queue, in so many places at once; yield each at its end, with its future's
-    result or error.
-    """
+    """Start what is queued, so many at once; yield each at its end, with its result or error."""
     free = list(range(places))
     running: dict[Future[Any], tuple[T, int]] = {}
     while queue or running:
@@ -213,13 +209,14 @@ def start_process(call: Call, task: Task, runs: Path, share: Mapping[str, str]) 
 
 
 def log_of(task: Task, runs: Path) -> Path:
-    """What the process of a task prints."""
+    """Return the file to which the process of a task prints."""
     return runs.absolute().parent / "logs" / task.jobs[0].log.name
 
 
 def share(places: int, place: int, cores: int | None = None) -> dict[str, str]:
-    """The variables that give a process its share of the machine: a GPU, or as many workers as there
-    are cores for it, unless ``FEDNB_WORKERS`` is set.
+    """Return the variables that give a process its share of the machine.
+
+    That is a GPU, or as many workers as there are cores for it, unless ``FEDNB_WORKERS`` is set.
     """
     gpus = processes.visible_gpus()
     if gpus:  # where a process uses one stream, and has nothing to do with the number of cores

@@ -50,7 +50,7 @@ class ReportedTable:
     rows: dict[str, ReportedLine]  # one line of each: all of a row have its method and settings
 
     def number(self, row: str | None, column: str) -> float:
-        """The number that is printed there; a `ReportError` if none is."""
+        """Return the number that is printed there; a `ReportError` if none is."""
         line = self.cells.get((row or "", column))
         if line is None or line.value is None:
             name = f"{self.about.paper} {self.about.table}"
@@ -60,7 +60,7 @@ class ReportedTable:
 
 @functools.cache
 def reported_tables() -> dict[str, ReportedTable]:
-    """All that is reported: of papers (``"MOON"``), and of their tables (``"MOON Table 1"``)."""
+    """Read all that is reported: of papers (``"MOON"``), and of tables (``"MOON Table 1"``)."""
     tables = {}
     for name, texts in lines(REPORTED).items():
         reported = [_line(one) for one in texts]
@@ -82,7 +82,7 @@ def _line(texts: Mapping[str, str]) -> ReportedLine:
 
 
 def reported_table(name: str) -> ReportedTable:
-    """What is reported under a name; a `ReportError` if nothing is."""
+    """Return what is reported under a name; a `ReportError` if nothing is."""
     require_known("There is no printed table", name, reported_tables(), ReportError)
     return reported_tables()[name]
 
@@ -100,7 +100,7 @@ class PrintedCell(NamedTuple):
 def printed_cell(
     table: Table, label: str, column: str, measure: Measure, settings: Mapping[str, Any]
 ) -> PrintedCell:
-    """What is printed beside runs with these flat settings, in the row ``label`` of our table.
+    """Find what is printed beside runs with these flat settings, in the row ``label`` of our table.
 
     It is in the printed row of that name, or else of the method and settings of the runs. A
     `ReportError` if there is none, unless the printed table is marked as partial.
@@ -172,7 +172,7 @@ def _in_units_of(
 
 
 def same_value(printed: Any, ours: Any) -> bool:
-    """Whether a printed value means ours: "Tiny-Imagenet" is tiny_imagenet, "with" is True."""
+    """Tell whether a printed value means ours: "Tiny-Imagenet" is tiny_imagenet, "with" True."""
     if isinstance(ours, bool):
         return printed is ours or printed == ("with" if ours else "without")
     if isinstance(ours, str):

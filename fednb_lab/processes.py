@@ -43,11 +43,12 @@ Call = Callable[..., Future[str]]  # of a function, its arguments, an environmen
 
 @contextmanager
 def own_processes() -> Iterator[Call]:
-    """What calls a function in a new process: ``call(function, *arguments, environment=..., log=...)``.
+    """Yield what calls a function in a new process.
 
-    Its output goes to the end of the log. The future holds why it has failed, in one line, or "";
-    or a ``BrokenProcessPool`` if the process was killed. All processes end when the context is
-    left, and when this process ends, however that may be.
+    It is ``call(function, *arguments, environment=..., log=...)``. The output goes to the end of
+    the log. The future holds why the function has failed, in one line, or ""; or a
+    ``BrokenProcessPool`` if the process was killed. All processes end when the context is left, and
+    when this process ends, however that may be.
     """
     context: Any = multiprocessing.get_context("forkserver" if can_fork() else "spawn")
     context.set_forkserver_preload(PRELOADED)
@@ -103,12 +104,12 @@ def _kill_server() -> None:
 
 
 def can_fork() -> bool:
-    """Whether processes are forks of one: on Linux without a GPU."""
+    """Tell whether processes are forks of one: on Linux without a GPU."""
     return CAN_FORK and not visible_gpus()
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that we may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """List the GPUs that we may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     import torch  # slow to import
 
     count = torch.cuda.device_count()
@@ -135,7 +136,7 @@ class CellError(Exception):
 
 
 def in_one_line(error: BaseException) -> str:
-    """An error in one line; that of the cell, if it is one's."""
+    """Write an error in one line; of a `CellError` only what it says."""
     if isinstance(error, BrokenProcessPool):
         return "its process was killed (had it too little memory?)"
     text = str(error) if isinstance(error, CellError) else f"{type(error).__name__}: {error}"

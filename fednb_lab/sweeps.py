@@ -55,9 +55,7 @@ class Axis:
     measures: dict[Any, str] = dataclasses.field(default_factory=dict)  # by the column's name
 
     def name(self, job: Job) -> str:
-        """The name of a run's row or column: the first fitting one in `named`, a label, or the
-        value.
-        """
+        """Name a run's row or column: the first fitting one in `named`, a label, or the value."""
         values = job.settings.flat() | {"notebook": job.notebook}
         for name, settings in self.named.items():
             if settings.items() <= values.items():
@@ -96,7 +94,7 @@ class Table:
     jobs: tuple[InstanceOf[Job], ...] = ()
 
     def measure_of(self, column: str) -> str:
-        """What the cells of a column hold."""
+        """Return the name of what the cells of a column hold."""
         return self.columns.measures.get(column, self.measure)
 
     @property
@@ -117,6 +115,7 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
     """YAML in which 1e-05 is a number, and a key that is given twice an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key that is given twice, by a ``yaml.YAMLError``."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for key in keys:
             if keys.count(key) > 1:
@@ -129,7 +128,7 @@ Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.012345
 
 
 def read_tables(path: Path | str) -> dict[str, Table]:
-    """The tables of a sweep file, or of all in a folder, by name.
+    """Read the tables of a sweep file, or of all in a folder, by name.
 
     A `SweepError` names the file and the table that is wrong; an ``OSError`` tells of a file that
     cannot be read.
@@ -144,7 +143,10 @@ def read_tables(path: Path | str) -> dict[str, Table]:
 
 
 def project_table(name: str) -> Table:
-    """The table of a paper, of whose sweep files only its own is read as a whole."""
+    """Read the table of a paper; of the sweep files only its own is read as a whole.
+
+    A `ReportError` if the project has no such table.
+    """
     files: dict[str, Path] = {}
     for file in sorted((papers.folder() / "sweeps").glob("*.yaml")):
         try:

@@ -28,7 +28,7 @@ Page = Callable[[str], str]  # where the page of a table is, by the table's name
 
 
 def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
-    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
+    """Write a table in Markdown, without empty columns; numbers are to the right."""
     names = dict.fromkeys(name for line in lines for name in line)
     columns = [name for name in names if any(line.get(name) for line in lines)]
     rules = []

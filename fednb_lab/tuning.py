@@ -64,7 +64,7 @@ class Tuning:
 
 
 def tunings(cells: Sequence[Cell]) -> dict[str, Tuning]:
-    """What a table of trials says, by method; a trial that lacks a seed does not count yet."""
+    """Return what a table of trials says, by method; a trial that lacks a seed does not count."""
     trials: dict[str, list[Trial]] = {}
     for cell in cells:
         if len(cell.runs) < cell.expected:
@@ -84,5 +84,5 @@ def tunings(cells: Sequence[Cell]) -> dict[str, Tuning]:
 
 
 def tuned(method: str) -> str:
-    """The name of what is tuned for a method: its coefficient, else the learning rate."""
+    """Return the name of what is tuned for a method: its coefficient, else the learning rate."""
     return _COEFFICIENTS.get(method, "lr")

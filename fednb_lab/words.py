@@ -131,8 +131,7 @@ def printed_leads(claim: Claim) -> str:
 
 
 def lead(of: Comparison, unit: str = "") -> str:
-    """Give a lead with its ±, ``+1.0 ± 0.4 points``; below three seeds each one's,
-    ``(+4.9, +1.4)``.
+    """Give a lead with its ±, ``+1.0 ± 0.4 points``; below three seeds each, ``(+4.9, +1.4)``.
 
     Empty without one.
     """

@@ -180,7 +180,7 @@ class Layer(NamedTuple):
     pooled: bool
 
     def constants(self, x: Tensor, w: Tensor) -> dict[str, int]:
-        """What kernels are compiled for, given x [k, B, C, H, W] and w [k, O, C, R, S]."""
+        """Return what kernels are compiled for, given x [k, B, C, H, W] and w [k, O, C, R, S]."""
         pool = 2 if self.pooled else 1
         sides = []
         for dim in (0, 1):
@@ -249,7 +249,7 @@ def multiply(
 
 
 def weight_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer) -> Tensor:
-    """[k, O · C · R · S + O]: the gradients of the weights and, after them, of the bias."""
+    """Return the gradients of the weights and, after them, of the bias: [k, O · C · R · S + O]."""
     constants = layer.constants(x, w)
     k = len(x)
     n = dy[0, :, 0].numel() * constants["POOL"] ** 2
@@ -270,7 +270,7 @@ def weight_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer
 
 
 def input_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer) -> Tensor:
-    """The gradient of x, [k, B, C, H, W]: the convolution of dy's pixels with filters turned over."""
+    """Return the gradient of x, [k, B, C, H, W]: dy's pixels convolved by filters turned over."""
     shape = layer.constants(x, w)
     sides = {"EH": shape["H"] + shape["R"] - 1, "EW": shape["W"] + shape["S"] - 1}
     spread = dy.new_empty(*dy.shape[:3], *sides.values())
@@ -284,7 +284,10 @@ def input_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer)
 
 
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor | None:
-    """A client's x [B, C, H, W] by w [O, C, R, S] and bias [O], under `torch.vmap`; or None."""
+    """Convolve a client's x [B, C, H, W] by w [O, C, R, S] and bias [O], under `torch.vmap`.
+
+    Return [B, O, H', W'], or None if no kernel fits.
+    """
     small = max(w.shape[:2]) <= MAX_CHANNELS and w.shape[2] * w.shape[3] <= MAX_KERNEL
     if not small or x.ndim != 4 or not x.dtype == w.dtype == torch.float32:
         return None

@@ -227,7 +227,7 @@ class CrossEntropy(torch.autograd.Function):
 
 
 def vectors(width: int, n: int) -> tuple[tuple[int], dict[str, int]]:
-    """The programs for n vectors, and the constants for those that each of them holds at once."""
+    """Return the grid for n vectors, and the constants for those that a program holds at once."""
     num = max(1, min(16, 2048 // power(width)))
     return (triton.cdiv(n, num),), {"D": width, "DP": power(width), "N": num, "num_warps": 4}
 
@@ -258,14 +258,17 @@ class Normalise(torch.autograd.Function):
 
 
 def linear(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool) -> Tensor | None:
-    """A client's x [B, I] by w [O, I] and bias [O], under `torch.vmap`; or None, if none fits."""
+    """Return a client's x wᵀ + bias, [B, O], under `torch.vmap`; or None if no kernel fits.
+
+    x is [B, I], w [O, I] and bias [O] or None. With ``relu`` the result is not below 0.
+    """
     if x.ndim != 2 or w.ndim != 2 or not x.dtype == w.dtype == torch.float32:
         return None
     return ForAllClients.apply(Linear, x, w, bias, relu)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor | None:
-    """A client's mean cross entropy of logits [B, K] and labels [B], likewise."""
+    """Return a client's mean cross entropy of logits [B, K] and labels [B], likewise."""
     plain = logits.ndim == 2 and labels.ndim == 1 and labels.dtype == torch.long
     if not plain or logits.dtype != torch.float32:
         return None
@@ -275,12 +278,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor | None:
 
 
 def normalise(x: Tensor, eps: float) -> Tensor | None:
-    """A client's x [..., D] as vectors of length 1, likewise."""
+    """Return a client's x [..., D] as vectors of length 1, likewise."""
     return ForAllClients.apply(Normalise, x, eps) if x.dtype == torch.float32 else None
 
 
 def reads(images: Images) -> bool:
-    """Can the kernel read batches of these, as `Images.inputs` does? It cannot rotate images."""
+    """Tell whether the kernel can read these as `Images.inputs` does. It cannot rotate images."""
     are_bytes = images.train.dtype == torch.uint8
     become_floats = images.constants[0].dtype == torch.float32
     return are_bytes and become_floats and not images.augmentation.rotation
@@ -289,7 +292,7 @@ def reads(images: Images) -> bool:
 def read_batch(
     images: Images, index: Tensor, draws: Tensor, position: Tensor, who: Tensor, size: int
 ) -> tuple[Tensor, Tensor]:
-    """The next batch of each client: x [k, B, C, H, W] and y [k, B].
+    """Read the next batch of each client: x [k, B, C, H, W] and y [k, B].
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ class PooledConvolution(nn.Conv2d):
     """A convolution, the largest value of each 2x2 window, and ReLU, as one layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """From images x [B, C, H, W] to [B, out, H' // 2, W' // 2]."""
+        """Map images x [B, C, H, W] to [B, out, H' // 2, W' // 2]."""
         options: Any = (self.stride, self.padding, self.dilation, self.groups)
         y = small_convolution(x, self.weight, self.bias, *options, pooled=True)
         return F.relu(F.max_pool2d(super().forward(x), 2)) if y is None else y
@@ -43,7 +43,7 @@ class RectifiedLinear(nn.Linear):
     """A linear layer and ReLU as one layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """From x [B, in] to [B, out]."""
+        """Map x [B, in] to [B, out]."""
         y = linear(x, self.weight, self.bias, relu=True)
         return F.relu(super().forward(x)) if y is None else y
 
@@ -74,7 +74,7 @@ def _fuse_block(block: nn.Sequential) -> None:
 
 
 def is_halving(layers: list[nn.Module]) -> bool:
-    """Are these max-pooling by windows of 2x2 side by side, and ReLU?"""
+    """Tell whether these are max-pooling by windows of 2x2 side by side, and ReLU."""
     if len(layers) < 2 or not isinstance(layers[1], nn.ReLU):
         return False
     pool = layers[0]
@@ -85,7 +85,7 @@ def is_halving(layers: list[nn.Module]) -> bool:
 
 
 def is_stacked(*tensors: Tensor | None) -> bool:
-    """Is one of these under `torch.vmap`?"""
+    """Tell whether one of these is under `torch.vmap`."""
     given = [tensor for tensor in tensors if tensor is not None]
     return any(torch._C._functorch.is_batchedtensor(tensor) for tensor in given)
 
@@ -104,7 +104,7 @@ def small_convolution(
     *,
     pooled: bool = False,
 ) -> Tensor | None:
-    """`torch.nn.functional.conv2d`; where it is ``pooled``, with 2x2 max-pooling and ReLU."""
+    """Compute `torch.nn.functional.conv2d`; if ``pooled``, with 2x2 max-pooling and ReLU."""
     if isinstance(padding, str) or groups > 1 or max(dilation) > 1 or max(stride) > 2:
         return None
     if not is_stacked(x, weight, bias):
@@ -115,14 +115,14 @@ def small_convolution(
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False
 ) -> Tensor | None:
-    """`torch.nn.functional.linear`; with ``relu``, not below 0."""
+    """Compute `torch.nn.functional.linear`; with ``relu``, not below 0."""
     if not is_stacked(x, weight, bias):
         return None
     return dense.linear(x, weight, bias, relu)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:
-    """`torch.nn.functional.cross_entropy`, the mean over images, with no other option."""
+    """Compute `torch.nn.functional.cross_entropy`, the mean over images, without options."""
     defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}
     is_plain = all(value == defaults.get(name) for name, value in options.items())
     if not is_plain or not is_stacked(logits, labels):
@@ -133,7 +133,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, **options: Any) -> Tensor | No
 def normalise(
     x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor | None:
-    """`torch.nn.functional.normalize` over the last dimension."""
+    """Compute `torch.nn.functional.normalize` over the last dimension."""
     is_plain = p == 2.0 and dim in (-1, x.ndim - 1) and out is None
     return dense.normalise(x, eps) if is_plain and is_stacked(x) else None
 

@@ -28,7 +28,7 @@ def compiled(kernel: Any) -> Any:
 
 @triton.jit
 def block(first, i, j, height, width, row, column):
-    """Rows i and columns j of a matrix [height, width] whose rows and columns lie so far apart.
+    """Load rows i, columns j of a matrix [height, width] whose rows and columns lie so far apart.
 
     What is beyond its sides is 0.
     """
@@ -37,12 +37,12 @@ def block(first, i, j, height, width, row, column):
 
 
 def power(n: int) -> int:
-    """The power of two that is n or the next after it."""
+    """Return the power of two that is n or the next after it."""
     return triton.next_power_of_2(n)
 
 
 def rows(value: Tensor) -> Tensor:
-    """The same [k, ...], with each client's numbers one after the other; copied if they are not."""
+    """Return the same [k, ...] with each client's numbers one after the other, copied if needed."""
     if value[0].is_contiguous():
         return value
     if value.stride(0) == 0:  # one for all

@@ -17,9 +17,9 @@ Pair = tuple[int, int]
 
 
 def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
-    """The patches of images x [B, C, H, W] that a convolution multiplies, copied.
+    """Copy the patches of images x [B, C, H, W] that a convolution multiplies.
 
-    [C · rows · columns, B · H' · W'], where H' and W' are the height and width of its result.
+    Return [C · rows · columns, B · H' · W'], where H' and W' are the height and width of its result.
     """
     if any(padding):
         x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
@@ -36,7 +36,7 @@ def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
 def convolution(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair
 ) -> Tensor:
-    """`torch.nn.functional.conv2d` of images x [B, C, H, W] without groups: [B, out, H', W']."""
+    """Compute `torch.nn.functional.conv2d` of x [B, C, H, W] without groups: [B, out, H', W']."""
     kernel = (weight.shape[2], weight.shape[3])
     y = weight.flatten(1) @ patches(x, kernel, stride, padding, dilation)
     if bias is not None:

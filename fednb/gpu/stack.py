@@ -386,7 +386,7 @@ class StackedClients:
 
 
 def stacked_axes(given: Sequence[Any]) -> Any:
-    """A tree like what each client was given: 0 for tensors to be stacked, None for what is shared.
+    """Return a tree like what each client was given: 0 for tensors to stack, None for shared ones.
 
     Clients share a tensor if all have the very same one, and what is no tensor, which is equal in
     clients of one kind.
@@ -401,7 +401,7 @@ def stacked_axes(given: Sequence[Any]) -> Any:
 
 
 def schedule_steps(sizes: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-    """Of each step the clients and the size of their batches; a client's batches stay in order."""
+    """List the clients and the batch size of each step; a client's batches stay in order."""
     steps = []
     for next_sizes in zip_longest(*sizes, fillvalue=0):  # of each client; 0: it has no batch left
         for size in dict.fromkeys(next_sizes):
@@ -412,7 +412,7 @@ def schedule_steps(sizes: Sequence[Sequence[int]]) -> list[tuple[list[int], int]
 
 
 def is_plain_sgd(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether all steps are alike: SGD without hooks or dampening, which spares the first step."""
+    """Tell whether all steps are alike: SGD without hooks or dampening, which spares the first."""
     has_hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
     if type(optimizer) is not torch.optim.SGD or has_hooks or len(optimizer.param_groups) > 1:
         return False

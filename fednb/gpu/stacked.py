@@ -74,7 +74,10 @@ class StackedTrainer:
         return self.train([TrainRequest(federation, *pair, t) for pair in pairs])
 
     def train(self, requests: Sequence[TrainRequest]) -> list[Message]:
-        """The upload of each client, of federations that differ in nothing but the seed."""
+        """Train clients of federations that differ in the seed alone; return the upload of each.
+
+        Federations that differ in more are a ``ValueError``.
+        """
         self._serve({id(request.federation): request.federation for request in requests})
         with ExitStack() as borrowed:
             for request in requests:
@@ -182,7 +185,7 @@ class StackedTrainer:
 
 
 def recipe_of(federation: Federation) -> Recipe:
-    """What a step has in it of a federation: all that federations of several seeds share.
+    """Return what a step has in it of a federation: all that federations of several seeds share.
 
     The class of the method is among it, as a notebook's cell that is executed again makes a new one
     of the same name.
@@ -195,7 +198,7 @@ def recipe_of(federation: Federation) -> Recipe:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in a line of at most 200 letters."""
+    """Return what an error says, in a line of at most 200 letters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
@@ -212,7 +215,7 @@ class SeedsTogether(StackedTrainer):
         self._waiting: list[tuple[Sequence[TrainRequest], Future[list[Message]]]] = []
 
     def train(self, requests: Sequence[TrainRequest]) -> list[Message]:
-        """The uploads of one federation, once all of them have asked."""
+        """Return the uploads of one federation, once all of them have asked."""
         uploads: Future[list[Message]] = Future()
         with self._lock:
             self._waiting.append((requests, uploads))
@@ -220,7 +223,7 @@ class SeedsTogether(StackedTrainer):
         return uploads.result()
 
     def leave(self) -> None:
-        """One of them has ended: the others do not wait for it any more."""
+        """Tell the others not to wait any more for one that has ended."""
         with self._lock:
             self._expected -= 1
             self._train_if_all_wait()

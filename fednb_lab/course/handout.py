@@ -131,7 +131,7 @@ def _kind(cell: NotebookNode, follows_solution: bool) -> str:
 
 
 def solved_assignment(name: str) -> NotebookNode:
-    """nbgrader's source of an assignment: the solved notebook with its marks, and a note on top."""
+    """Make nbgrader's source of an assignment: the solved, marked notebook, and a note on top."""
     path = papers.path(name)
     nb = solutions.solved(path)
     split_cells(nb)

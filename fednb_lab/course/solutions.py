@@ -37,13 +37,13 @@ READY = 'from fednb.exercises import prepare\n\nprepare("{}")'
 
 
 def where(notebook: Path) -> Path:
-    """The notebook of solutions beside a notebook, or else the project's; it may not exist."""
+    """Return the notebook of solutions beside a notebook, or the project's; it may not exist."""
     beside = notebook.parent / "solutions" / notebook.name
     return beside if beside.exists() else ROOT / "notebooks" / "solutions" / notebook.name
 
 
 def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
-    """A notebook with the solutions of its exercises in place.
+    """Return a notebook with the solutions of its exercises in place.
 
     If ``strict``, a `CourseError` says which cells of notebook and solutions do not fit. A notebook
     elsewhere may have fewer exercises than the project's of its name.
@@ -134,7 +134,7 @@ def _fits(cell: NotebookNode, partner: NotebookNode) -> bool:
 
 
 def moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
-    """A copy of a cell whose links, if it is a text, lead from another folder to the same files."""
+    """Copy a cell whose links, if it is a text, lead from another folder to the same files."""
 
     def link(found: re.Match[str]) -> str:
         target = Path(os.path.relpath(origin / found[2], folder)).as_posix()
@@ -159,7 +159,7 @@ def _put_in(partner: NotebookNode, cell: NotebookNode) -> None:
 
 
 def without_solution(cell: NotebookNode) -> str:
-    """What a cell of an exercise says if its solutions and hidden tests are taken out."""
+    """Return what a cell of an exercise says without its solutions and hidden tests."""
     if cell.cell_type == "markdown":
         return _TEXT.sub(ANSWER, cell.source)
     return _CODE.sub(_stub, _HIDDEN.sub("", cell.source)).strip()
@@ -195,7 +195,7 @@ def split(name: str) -> Path:
 def in_two(
     nb: NotebookNode, notebook: Path, place: Path, before: NotebookNode | None
 ) -> tuple[NotebookNode, NotebookNode]:
-    """A solved notebook without its solutions, and the notebook of these.
+    """Split a solved notebook into one without its solutions, and the notebook of these.
 
     The cells that only the solutions had ``before`` stay behind those that they stood behind.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fednb.data import SPECS, Dataset
+from fednb.data import DATASETS, Dataset
 from fednb_lab.arrays import Split, from_splits, write
 
 
@@ -26,7 +26,7 @@ def digits() -> Dataset:
     none = np.zeros_like(labels)
     train = Split(images[~is_test], labels[~is_test], none[~is_test])
     test = Split(images[is_test], labels[is_test], none[is_test])
-    return from_splits(SPECS["digits"], train, test, SPECS["digits"].classes, "embedded")
+    return from_splits(DATASETS["digits"], train, test, DATASETS["digits"].classes, "embedded")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from synthdigits import clutter, draw
 
 from fednb import seeds
-from fednb.data import SPECS, Dataset, patch, to_bytes
+from fednb.data import DATASETS, Dataset, patch, to_bytes
 from fednb_lab.arrays import Split, from_splits, write
 
 PER_CLASS = (40, 15)  # training and test images of each domain
@@ -24,7 +24,7 @@ NOTE = (
 
 def digits5_mini() -> Dataset:
     """Draw both splits of all domains."""
-    spec = SPECS["digits5_mini"]
+    spec = DATASETS["digits5_mini"]
     side = spec.shape[1]
     grey, train_sources, test_sources = sources()
     train = _split([grey[source] for source in train_sources], side, train=True)

@@ -17,7 +17,7 @@ from scipy import ndimage
 from tqdm import tqdm
 
 from fednb import seeds
-from fednb.data import SPECS, Dataset, to_bytes
+from fednb.data import DATASETS, Dataset, to_bytes
 from fednb_lab.arrays import Split, from_splits
 
 # all of matplotlib's files that hold upright arabic digits of full height
@@ -37,7 +37,7 @@ Ground = Callable[[np.random.Generator, int, bool], np.ndarray]
 
 def synthdigits() -> Dataset:
     """SynthDigits in its published size, drawn here."""
-    spec = SPECS["synthdigits"]
+    spec = DATASETS["synthdigits"]
     num_train, num_test = spec.sizes
     labels = np.arange(num_train) % 10
     test_labels = np.arange(num_test) % 10

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fednb import ROOT, papers
 from fednb_lab import words
 from fednb_lab.claims import Claim, cells_among, claims_file
-from fednb_lab.findings import Filler, headlines
+from fednb_lab.findings import FindingRenderer, headlines
 from fednb_lab.pages import Coverage, Front, Results, coverage, front, read_results
 from fednb_lab.printed import reported_table
 
@@ -33,7 +33,7 @@ class Card(NamedTuple):
 
 def cards(of: Results) -> list[Card]:
     """Make a card for each paper, in the order of their notebooks."""
-    facts = headlines(Filler(cells_among(of.cells), ROOT))
+    facts = headlines(FindingRenderer(cells_among(of.cells), ROOT))
     found = []
     by_notebook = sorted(claims_file().papers.items(), key=lambda item: item[1].notebook)
     for paper, about in by_notebook:

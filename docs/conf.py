@@ -11,7 +11,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import claims  # noqa: E402
 import explorer_data  # noqa: E402
-import mends  # noqa: E402
+import patch_sources  # noqa: E402
 import start  # noqa: E402
 
 from fednb import __version__  # noqa: E402
@@ -61,7 +61,7 @@ nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 4
-myst_heading_slug_func = "mends.slug"
+myst_heading_slug_func = "patch_sources.slug"
 
 viewcode_follow_imported_members = False
 default_role = "code"
@@ -144,11 +144,11 @@ def setup(app):
     """Connect what is ours."""
     app.add_config_value("our_code", _our_code(), "env", [str])
     app.connect("config-inited", lambda *_: start.write_data(DATA), priority=100)
-    app.connect("config-inited", mends.show_sources)
-    app.connect("source-read", mends.mend_source)
-    app.connect("viewcode-find-source", mends.find_source)
-    app.connect("doctree-read", mends.describe_pictures)
+    app.connect("config-inited", patch_sources.show_sources)
+    app.connect("source-read", patch_sources.patch_source)
+    app.connect("viewcode-find-source", patch_sources.find_source)
+    app.connect("doctree-read", patch_sources.describe_pictures)
     app.connect("doctree-read", claims.fold_claims)
-    app.connect("autodoc-process-bases", mends.leave_out_object)
+    app.connect("autodoc-process-bases", patch_sources.leave_out_object)
     app.connect("build-finished", _copy_notebooks)
     app.connect("html-page-context", start.add_values(_records_address(), REPOSITORY))

@@ -159,7 +159,7 @@ def _add_cell(
         "row": cell.row,
         "column": cell.column,
         "method": own.method,
-        "dataset": data.spec_of(own.dataset).title,
+        "dataset": data.info_of(own.dataset).title,
         "measure": measure,
         "setting": setting_of(table, cell),
         "printed": _rounded(cell.printed),

@@ -30,7 +30,7 @@ _TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings o
 
 def load_dataset(name: str) -> Dataset:
     """Load a data set by `fednb.data.load`; the last two are kept in memory."""
-    return _load(data.whole_name(name), data.places()[0])
+    return _load(data.resolve_name(name), data.places()[0])
 
 
 @functools.lru_cache(maxsize=2)

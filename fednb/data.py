@@ -38,7 +38,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class DatasetSpec:
+class DatasetInfo:
     """What is known of a data set without its images; of one's own, what was found out about it."""
 
     name: str
@@ -95,17 +95,17 @@ class Dataset:
         return f"{self.name}: {', '.join(parts)}" + (f" ({comments})" if comments else "")
 
 
-def _specs() -> dict[str, DatasetSpec]:
+def _specs() -> dict[str, DatasetInfo]:
     text = Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8")
     entries = yaml.safe_load(text)
     for name, entry in entries.items():
         entry["name"] = name
         entry.setdefault("num_classes", len(entry.get("classes", ())))
-    return TypeAdapter(dict[str, DatasetSpec]).validate_python(entries)
+    return TypeAdapter(dict[str, DatasetInfo]).validate_python(entries)
 
 
-SPECS = _specs()
-NAMES = tuple(SPECS)
+DATASETS = _specs()
+NAMES = tuple(DATASETS)
 REGISTERED: dict[str, Dataset] = {}  # arrays, by the names that they were given
 
 
@@ -126,27 +126,27 @@ def load(name: str) -> Dataset:
     return _read_published(name)
 
 
-def spec_of(name: str) -> DatasetSpec:
+def info_of(name: str) -> DatasetInfo:
     """Return what is known about a set; a `DataError` if there is none of this name."""
     reader = _reader_of(name)
     if reader is not None:
-        return reader.spec_of(name)
+        return reader.info_of(name)
     _check_known(name)
-    return SPECS[name]
+    return DATASETS[name]
 
 
-def whole_name(name: str) -> str:
+def resolve_name(name: str) -> str:
     """Return a set's name as it is understood in any folder: a PATH in it is absolute."""
     reader = _reader_of(name)
-    return name if reader is None else reader.whole_name(name)
+    return name if reader is None else reader.resolve_name(name)
 
 
-def recorded_name(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return a set's name for records: with a fingerprint where it does not say which images."""
     if str(name) in REGISTERED:
         return f"{name}#{REGISTERED[name].fingerprint[:8]}"
     reader = _reader_of(name)
-    return name if reader is None else reader.recorded_name(name)
+    return name if reader is None else reader.canonical_name(name)
 
 
 @functools.cache  # to look through all that is installed takes as long as to read a small set
@@ -172,9 +172,9 @@ def _reader_of(name: object) -> Any:
 
 
 def _check_known(name: str) -> None:
-    is_path = isinstance(name, str) and name not in SPECS and os.path.exists(name)
+    is_path = isinstance(name, str) and name not in DATASETS and os.path.exists(name)
     check(not is_path, f"{name} lies here: if it holds your images, write folder:{name}.")
-    require_known("There is no data set", name, [*SPECS, "folder:PATH"], DataError)
+    require_known("There is no data set", name, [*DATASETS, "folder:PATH"], DataError)
 
 
 # --- files
@@ -205,7 +205,7 @@ def is_converted(path: Path) -> bool:
 
 def _read_published(name: str) -> Dataset:
     """What the file of a published set holds; a `DataError` says how to get one."""
-    spec = SPECS[name]
+    spec = DATASETS[name]
     path = file_of(name)
     if path is None:
         raise DataError(
@@ -228,7 +228,7 @@ FIELDS = (
 )
 
 
-def read(spec: DatasetSpec, path: Path) -> Dataset | None:
+def read(spec: DatasetInfo, path: Path) -> Dataset | None:
     """Read the set that a file holds; None if there is no such file, or if it is damaged."""
     values: dict[str, Any] = {}
     try:
@@ -241,7 +241,7 @@ def read(spec: DatasetSpec, path: Path) -> Dataset | None:
     return of_fields(spec, values)
 
 
-def of_fields(spec: DatasetSpec, values: Mapping[str, Any]) -> Dataset:
+def of_fields(spec: DatasetInfo, values: Mapping[str, Any]) -> Dataset:
     """Make the set of these `FIELDS`: arrays, and words about them."""
     tensors: dict[str, Any] = {name: torch.from_numpy(values[name]) for name in FIELDS[:6]}
     mean, std = (spec.mean, spec.std) if spec.mean else _mean_and_std(tensors["images"])

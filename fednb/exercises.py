@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that grading executes
+SETUP_TAGS = {"setup", "parameters", "export", "course"}  # tags of cells that grading executes
 
 
 def draws(purpose: str) -> np.random.Generator:
@@ -55,4 +55,4 @@ def _is_needed(cell: Any) -> bool:
     marks = cell.metadata.get("nbgrader", {})
     is_of_exercise = marks.get("solution") or marks.get("grade")
     tags = set(cell.metadata.get("tags", []))
-    return cell.cell_type == "code" and bool(BUILT_ON & tags) and not is_of_exercise
+    return cell.cell_type == "code" and bool(SETUP_TAGS & tags) and not is_of_exercise

@@ -137,7 +137,7 @@ class Settings:
         values = dict(vars(self))
         del values["defaults"], values["comments"]
         hyperparameters = values.pop("hyperparameters")
-        values["dataset"] = data.recorded_name(self.dataset)
+        values["dataset"] = data.canonical_name(self.dataset)
         return values | hyperparameters
 
     def effective(self, name: str) -> Any:
@@ -179,7 +179,7 @@ def resolve(
     check_name(method)
     overrides = {name: value for name, value in overrides.items() if value is not None}
     _reject_unknown(overrides, method, methods)
-    usual_partition = "domain" if data.spec_of(dataset).domains else "dirichlet"
+    usual_partition = "domain" if data.info_of(dataset).domains else "dirichlet"
     partition = overrides.get("partition", usual_partition)
     partition = fit("partition", partition, _TYPES["partition"])
     paper = paper_values(method, dataset, partition)
@@ -264,7 +264,7 @@ def _checked(name: str, value: Any, partition: str, paper_value: Any) -> Any:
 
 def _check_together(dataset: str, values: Mapping[str, Any]) -> None:
     """Refuse what each by itself is well: clients, network and projection head."""
-    facts = data.spec_of(dataset)
+    facts = data.info_of(dataset)
     if values["partition"] == "domain" and values["num_clients"] != len(facts.domains):
         there = f"{dataset} has {len(facts.domains)} domains with one client each"
         _leave_out(f"num_clients is {values['num_clients']}, but {there};")
@@ -321,7 +321,7 @@ def paper_values(method: str, dataset: str, partition: str) -> dict[str, Any]:
 
 def _values_of_dataset(dataset: str, partition: str) -> dict[str, Any]:
     """What all methods have in common on a data set."""
-    facts = data.spec_of(dataset)
+    facts = data.info_of(dataset)
     if dataset in data.NAMES:
         what = f"There are no settings with partition {partition!r} for"
         require_known(what, dataset, SPLITS[partition])

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from fednb import data
-from fednb.data import Augmentation, Dataset, DatasetSpec
+from fednb.data import Augmentation, Dataset, DatasetInfo
 from fednb.errors import DataError, check, shorten
 from fednb_lab.images import about, reason
 
@@ -62,7 +62,7 @@ def register(
             "height, width); they must be alike.",
         )
         names = _class_names(train.labels, test.labels, classes)
-        spec = DatasetSpec(
+        spec = DatasetInfo(
             name,
             title=name,
             shape=tuple(shape),
@@ -79,13 +79,13 @@ def register(
             known.fingerprint == found.fingerprint,
             "it was registered with other images already: take another name.",
         )
-    data.SPECS[name] = spec
+    data.DATASETS[name] = spec
     data.REGISTERED[name] = found
     return found
 
 
 def from_splits(
-    spec: DatasetSpec,
+    spec: DatasetInfo,
     train: Split,
     test: Split,
     classes: Sequence[str],

@@ -18,7 +18,7 @@ def learned_nothing(ended: Iterable[tuple[str, float | None, str]]) -> str:
     for name, accuracy, dataset in ended:
         chance = None
         with suppress(FednbError, OSError, ZeroDivisionError):  # somebody's own images may be gone
-            chance = 100 / data.spec_of(dataset).num_classes
+            chance = 100 / data.info_of(dataset).num_classes
         if chance and accuracy is not None and accuracy < chance + _LEARNED * (100 - chance):
             named.append(f"{name} ({accuracy:.1f} %, guessing gives {chance:.3g} %)")
     if not named:

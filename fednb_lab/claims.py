@@ -201,7 +201,7 @@ class Claim:
         dataset = comparison.ahead.job.settings.dataset
         found: list[str | Deviation] = []
         if dataset != own:
-            found.append(data.spec_of(dataset).title)
+            found.append(data.info_of(dataset).title)
         elif comparison.ahead.notes:
             found.append("other images")
         if dataset not in data.EMBEDDED:

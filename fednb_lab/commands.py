@@ -341,17 +341,17 @@ def compare(args: argparse.Namespace) -> None:
     overrides = each_given_once([for_methods(word) for word in args.methods if word not in names])
     message = "seed=... is one run: say --seeds N, which are counted from 0."
     check("seed" not in overrides, message, SweepError)
-    from fednb_lab.jobs import contestants_of
+    from fednb_lab.jobs import find_methods
 
-    contestants = contestants_of(names)
+    compared = find_methods(names)
     message = "One method is compared with others: name two, for instance FedAvg MOON."
-    check(len(contestants) > 1, message, SweepError)
-    print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
+    check(len(compared) > 1, message, SweepError)
+    print(f"Comparing {', '.join(compared)}", file=sys.stderr)
     from fednb_lab import compare as comparing
     from fednb_lab import exports
 
     how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
-    made = comparing.compare(contestants, overrides, **how_many, again=args.again)
+    made = comparing.compare(compared, overrides, **how_many, again=args.again)
     print(exports.latex(made.table, made.cells) if args.latex else made.text)
     # `--latex > table.tex` is to hold the table alone
     beside = sys.stderr if args.latex else sys.stdout

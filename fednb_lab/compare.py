@@ -20,7 +20,7 @@ from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
 from fednb_lab.jobs import (
     MAX_RUNS,
-    Contestant,
+    ComparedMethod,
     Job,
     Notebook,
     each_once,
@@ -36,25 +36,25 @@ from fednb_lab.tables import table_in_full
 Family = Mapping[tuple[str, str], Comparison]  # by row and column
 
 
-def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], seeds: int) -> Table:
+def table_of(compared: Mapping[str, ComparedMethod], given: Mapping[str, Any], seeds: int) -> Table:
     """Make a row per method, in the setting of the first one, but for what is given.
 
-    ``contestants`` are methods by what they are called, ``given`` settings and hyperparameters:
+    ``compared`` are methods by what they are called, ``given`` settings and hyperparameters:
     each method gets what it has, ``MOON.mu`` is MOON's alone. A `SweepError` if none has it.
     """
-    number = len(contestants) * seeds
+    number = len(compared) * seeds
     message = f"{number:,} runs are asked for; at most {MAX_RUNS:,} are made: take fewer seeds."
     check(number <= MAX_RUNS, message, SweepError)
     given = {"dataset": "digits"} | dict(given)
-    notebooks = {name: Notebook(name) for _, name in contestants.values()}
+    notebooks = {name: Notebook(name) for _, name in compared.values()}
     of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
     of_one = {}
-    for called, one in contestants.items():
+    for called, one in compared.items():
         fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
         of_one[called] = [field.name for field in fields]
     _check_given(given, of_all, of_one)
     jobs: list[Job] = []
-    for called, one in contestants.items():
+    for called, one in compared.items():
         has = of_all.union(of_one[called])
         parameters = _setting_of(jobs[0]) if jobs else {}
         parameters |= {name: value for name, value in given.items() if name in has}
@@ -69,11 +69,11 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
         name="compare",
         notebook=jobs[0].notebook,
         title=" ".join(f"{name}={value}" for name, value in shown.items()),
-        rows=Axis("method", named={name: one._asdict() for name, one in contestants.items()}),
+        rows=Axis("method", named={name: one._asdict() for name, one in compared.items()}),
         columns=Axis("dataset"),
         jobs=tuple(with_networks(jobs)),
         file=Path("compare"),
-        baseline=next(iter(contestants)),
+        baseline=next(iter(compared)),
     )
 
 
@@ -109,7 +109,7 @@ class Outcome(NamedTuple):
 
 
 def compare(
-    contestants: Mapping[str, Contestant],
+    compared: Mapping[str, ComparedMethod],
     given: Mapping[str, Any],
     *,
     seeds: int,
@@ -117,7 +117,7 @@ def compare(
     again: bool = False,
 ) -> Outcome:
     """Make what is not recorded, or all ``again``; write a page with the table, and a figure of leads."""
-    table = table_of(contestants, given, seeds)
+    table = table_of(compared, given, seeds)
     unique = each_once(table.jobs)
     todo = unique if again else missing(unique)
     other_code = "" if again else tell_other_code(unique)

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from fednb import ROOT, data, home
-from fednb.data import Dataset, DatasetSpec, as_rgb
+from fednb.data import Dataset, DatasetInfo, as_rgb
 from fednb.errors import DataError, check
 from fednb_lab import layouts
 from fednb_lab.arrays import Split, from_splits, write
@@ -44,7 +44,7 @@ def get(name: str, given: Path | None = None) -> None:
     Where nothing of it lies there, it is fetched if that can be done. Prints what is there then. A
     `DataError` says what to do by hand.
     """
-    data.spec_of(name)
+    data.info_of(name)
     if given is not None:
         _get_from(name, Path(os.path.abspath(given.expanduser())))
     elif name in ORIGINS:
@@ -107,7 +107,7 @@ def _fetch(name: str, folder: Path) -> None:
             getattr(datasets, origin.reader)(str(target), download=True, **options)
     except Exception as error:  # network, disk, archive: torchvision lets many kinds through
         raise DataError(
-            f"{data.SPECS[name].title} could not be downloaded ({reason(error)}): try again later, "
+            f"{data.DATASETS[name].title} could not be downloaded ({reason(error)}): try again later, "
             f"or fetch it by hand from {origin.page} and unpack it in {target}."
         ) from error
 
@@ -117,7 +117,7 @@ def _convert(name: str, source: Source | None, folder: Path) -> None:
 
     A folder that ``FEDNB_DATA`` names is only read, and a file that holds something else stays.
     """
-    title = data.SPECS[name].title
+    title = data.DATASETS[name].title
     if source is None:
         fix = ORIGINS[name].by_hand or f"get it with `fednb data {name}`"
         raise DataError(
@@ -145,7 +145,7 @@ def _convert(name: str, source: Source | None, folder: Path) -> None:
 def _compared(name: str, found: Dataset) -> Dataset:
     """The set with what is not as published in its note."""
     origin = ORIGINS[name]
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     lacking = _lacking_images(spec, found, "at most " if origin.at_most else "")
     if found.num_classes != spec.num_classes:
         lacking.append(f"{found.num_classes} of {spec.num_classes} classes")
@@ -160,7 +160,7 @@ def _compared(name: str, found: Dataset) -> Dataset:
     )
 
 
-def _lacking_images(spec: DatasetSpec, found: Dataset, bound: str) -> list[str]:
+def _lacking_images(spec: DatasetInfo, found: Dataset, bound: str) -> list[str]:
     """Such as "20 of 50,000 training images"; of domains together, and none if no size is known."""
     published = list(spec.domains.values()) or [spec.sizes]
     sizes = np.sum([size for size in published if size is not None] or [spec.sizes], axis=0)
@@ -186,7 +186,7 @@ def _find(name: str, root: Path, inside: bool = False) -> Source | None:
     """
     if ORIGINS[name].parts:
         return _combined(name, root)
-    with about(data.SPECS[name].title):
+    with about(data.DATASETS[name].title):
         source = layouts.find(name, root, inside)
     if source is None and name == "synthdigits":
         return Source("rendered", _draw_synthdigits)
@@ -206,7 +206,7 @@ def _combined(name: str, root: Path) -> Source | None:
 
 
 def _read_parts(name: str) -> Dataset:
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     parts = []
     for part in ORIGINS[name].parts:
         ensure(part)

@@ -5,7 +5,7 @@ from typing import Any
 
 from fednb.settings import Deviation, Settings, deviations
 from fednb_lab.measures import Measure
-from fednb_lab.printed import NOT_TOLD, PrintedCell, same_value
+from fednb_lab.printed import UNSPECIFIED, PrintedCell, same_value
 from fednb_lab.sweeps import Table
 
 _NAMES = {
@@ -84,7 +84,7 @@ def deviations_of(
     tuned = {n: grid for n, grid in stated.items() if isinstance(grid, list) and n in flat}
     found: list[Deviation] = []
     for one in deviations(own, stated):
-        as_ours = one.paper == NOT_TOLD or same_value(one.paper, one.value)
+        as_ours = one.paper == UNSPECIFIED or same_value(one.paper, one.value)
         if not as_ours and one.name not in tuned:
             found.append(one)
     for name, grid in tuned.items():

@@ -21,7 +21,7 @@ from traitlets.config import Config
 
 from fednb import papers
 from fednb.errors import FednbError
-from fednb_lab.jobs import arrange
+from fednb_lab.jobs import to_notebook_parameters
 from fednb_lab.processes import CellError
 
 ENGINE = "fednb"
@@ -106,7 +106,7 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
         papermill.execute_notebook(
             reduced(notebook),
             None,
-            arrange(notebook, parameters),
+            to_notebook_parameters(notebook, parameters),
             engine_name=ENGINE,
             session=str(file),
             cwd=file.parent,

@@ -1,6 +1,6 @@
 """Findings: sentences of ``data/claims.yaml`` whose numbers come from records.
 
-Between the braces of a sentence, and in its ``holds``, may stand what `Answers` has, such as
+Between the braces of a sentence, and in its ``holds``, may stand what `FindingContext` has, such as
 ``{{ lead("moon-1", "MOON", "FedAvg", "CIFAR-10") }}``.
 """
 
@@ -42,7 +42,7 @@ class _NotAhead(Exception):
     """A sentence says who is ahead where the interval holds zero, or single runs disagree."""
 
 
-class Answers:
+class FindingContext:
     """What a sentence may ask of records; what has no underscore can stand between its braces.
 
     ``row`` is the name of a table, of its row and, where the table has several, of a column;
@@ -270,16 +270,16 @@ def _number(value: float | None) -> float:
 _WRONG = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-class Filler:
+class FindingRenderer:
     """Fills numbers into sentences that stand in ``folder``.
 
     ``cells_of`` gives the cells of a table by its name.
     """
 
     def __init__(self, cells_of: CellsOf, folder: Path) -> None:
-        self._answers = Answers(cells_of, folder)
+        self._answers = FindingContext(cells_of, folder)
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
-        for name in vars(Answers):
+        for name in vars(FindingContext):
             if not name.startswith("_"):
                 self._environment.globals[name] = getattr(self._answers, name)
 
@@ -331,7 +331,7 @@ class Filler:
         return " ".join(filled.split())
 
 
-def headlines(filler: Filler) -> dict[str, str]:
+def headlines(filler: FindingRenderer) -> dict[str, str]:
     """Give each notebook's first finding as a short sentence; empty if records do not bear it out."""
     facts: dict[str, str] = {}
     for finding in claims_file().findings.values():

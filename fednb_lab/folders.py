@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fednb.data import Augmentation, Dataset, DatasetSpec, places, read
+from fednb.data import Augmentation, Dataset, DatasetInfo, places, read
 from fednb.errors import DataError, check, guess_beside
 from fednb_lab.arrays import Split, from_splits, listed, remarks_on, write
 from fednb_lab.images import File, FoundFile, Walk, about, decoded, reading, reason, walk
@@ -75,7 +75,7 @@ class Layout:
 
 def load(name: str) -> Dataset:
     """Load the set, and print in a line how the folder was understood."""
-    whole = whole_name(name)
+    whole = resolve_name(name)
     _look_into.cache_clear()  # files may have changed since settings were resolved
     spec, layout, _ = _look_into(whole)
     found = _images_of(whole)
@@ -83,12 +83,12 @@ def load(name: str) -> Dataset:
     return found
 
 
-def spec_of(name: str) -> DatasetSpec:
+def info_of(name: str) -> DatasetInfo:
     """Return what is found out by the names of the files."""
-    return _look_into(whole_name(name))[0]
+    return _look_into(resolve_name(name))[0]
 
 
-def whole_name(name: str) -> str:
+def resolve_name(name: str) -> str:
     """Make the path absolute: as seen from where one works, or else from the folder of the sets.
 
     A `DataError` if it is in neither.
@@ -106,9 +106,9 @@ def whole_name(name: str) -> str:
     return f"{PREFIX}{chosen}{size}{digits}"
 
 
-def recorded_name(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Name a set by its path's end and its fingerprint, so that the folder may be moved."""
-    return _recorded(whole_name(name))
+    return _recorded(resolve_name(name))
 
 
 @functools.cache
@@ -145,7 +145,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=16)  # settings are asked for many times, and large ones take long
-def _look_into(name: str) -> tuple[DatasetSpec, Layout, Path]:
+def _look_into(name: str) -> tuple[DatasetInfo, Layout, Path]:
     """What is found out about a folder by the names of its files, and its cache file."""
     given, size, _ = _parts(name)
     path = Path(given)
@@ -153,7 +153,7 @@ def _look_into(name: str) -> tuple[DatasetSpec, Layout, Path]:
     with about(name):
         check(8 <= side <= 1024, "what follows the @ must be the side in pixels, from 8 to 1024.")
         layout = understand(walk(path))
-        spec = DatasetSpec(
+        spec = DatasetInfo(
             f"{PREFIX}{path.name}{size}",
             title=name,
             shape=(3, side, side),
@@ -166,7 +166,7 @@ def _look_into(name: str) -> tuple[DatasetSpec, Layout, Path]:
         return spec, layout, _cache_file(spec, layout, path)
 
 
-def _cache_file(spec: DatasetSpec, layout: Layout, path: Path) -> Path:
+def _cache_file(spec: DatasetInfo, layout: Layout, path: Path) -> Path:
     """Its name changes with the path, size or time of any file."""
     images = [*layout.train, *layout.test]
     files = [path] if path.is_file() else [Path(str(image.file)) for image in images]
@@ -351,7 +351,7 @@ def _resized(sizes: Sequence[tuple[int, int]], side: int) -> list[str]:
     return [f"resized to {side}x{side} from {before}{enlarged}"]
 
 
-def _read_images(spec: DatasetSpec, layout: Layout, cache: Path) -> Dataset:
+def _read_images(spec: DatasetInfo, layout: Layout, cache: Path) -> Dataset:
     """Decode the images, which are grey if all of them are, and keep them for the next time."""
     with about(spec.title):
         train, test, sizes = as_splits(

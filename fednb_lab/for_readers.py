@@ -15,7 +15,7 @@ from fednb.errors import ReportError, check
 from fednb_lab.cells import Cell, measured
 from fednb_lab.claims import Finding, cells_among, claims_file
 from fednb_lab.figures import curves_of
-from fednb_lab.findings import Filler
+from fednb_lab.findings import FindingRenderer
 from fednb_lab.leads import Comparison
 from fednb_lab.pages import Results
 
@@ -55,7 +55,7 @@ def files(found: Results) -> dict[str, str]:
     """Write the text of each file by its name, such as ``findings.json``."""
     of = cells_among(found.cells)
     content = {
-        "findings": _findings(Filler(of, ROOT)),
+        "findings": _findings(FindingRenderer(of, ROOT)),
         "measures": _measures(found),
         "splits": _splits(found),
         "curves": {name: curves_of(of(name)) for name in CURVES},
@@ -77,7 +77,7 @@ def _text(entries: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _findings(filler: Filler) -> dict[str, Any]:
+def _findings(filler: FindingRenderer) -> dict[str, Any]:
     """Each finding as a sentence, and its picture."""
     findings: dict[str, dict[str, Any]] = {}
     for name, one in claims_file().findings.items():

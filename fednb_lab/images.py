@@ -128,7 +128,7 @@ def _below(top: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
 # --- their pixels
 
 
-def as_seen(image: Image.Image) -> Image.Image:
+def to_rgb8(image: Image.Image) -> Image.Image:
     """Return an image in RGB, as programs show it.
 
     A camera's note on which side is up is heeded. What is transparent lies on white. Sixteen bits
@@ -197,7 +197,7 @@ def _pixels(
         frames = getattr(image, "n_frames", 1)
         if own and frames > 1 and image.format != "MPO":
             raise ValueError(f"it holds {frames} images, and one is wanted")
-        seen = as_seen(image) if own else image
+        seen = to_rgb8(image) if own else image
         pixels = seen.convert("RGB" if channels == 3 else "L")
         if seen.size != (width, height):  # as torchvision's Resize
             pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)

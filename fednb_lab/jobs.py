@@ -95,16 +95,16 @@ class Notebook:
         message = "more is for notebooks: here every setting has its own name."
         check("more" not in overrides, message, SweepError)
         if "dataset" in overrides:  # the run's process works in another folder
-            overrides["dataset"] = data.whole_name(overrides["dataset"])
+            overrides["dataset"] = data.resolve_name(overrides["dataset"])
         if "more" not in self.defaults:  # then it has a name for each setting, or there is an error
-            arrange(self.name, overrides)
+            to_notebook_parameters(self.name, overrides)
         values = self.defaults | self.defaults.get("more", {}) | overrides
         values.pop("more", None)
         resolved = settings.resolve(self.methods, **values)
         return Job(self.name, table, overrides, resolved, ledger.path(resolved, self.runs))
 
 
-def arrange(notebook: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def to_notebook_parameters(notebook: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Put what the notebook has no name for into its ``more``; a `NotebookError` without one."""
     named = papers.parameters(notebook)
     arranged = {name: value for name, value in overrides.items() if name in named}
@@ -122,7 +122,7 @@ def arrange(notebook: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
 # ---- methods that are compared
 
 
-class Contestant(NamedTuple):
+class ComparedMethod(NamedTuple):
     """A method of a notebook."""
 
     method: str
@@ -138,7 +138,7 @@ def project_methods() -> dict[str, str]:
     return known
 
 
-def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
+def find_methods(names: Iterable[str]) -> dict[str, ComparedMethod]:
     """Return what is asked for, each once, by its method.
 
     A method of the project is that of the first notebook that has it. The path of a notebook stands
@@ -146,7 +146,7 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
     of the same name, as their records could not be told apart.
     """
     known = project_methods()
-    found: dict[str, Contestant] = {}
+    found: dict[str, ComparedMethod] = {}
     for name in names:
         if name.endswith(".ipynb"):
             notebook = papers.name(name)
@@ -160,7 +160,7 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             require_known(told, name, known, SweepError)
             notebook, methods = known[name], [name]
         for method in methods:
-            first = found.setdefault(method, Contestant(method, notebook)).notebook
+            first = found.setdefault(method, ComparedMethod(method, notebook)).notebook
             message = f"{first} and {notebook} both have a method {method}: give one another name."
             check(first == notebook, message, SweepError)
     return found
@@ -198,7 +198,7 @@ def select(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
     parameters = dict.fromkeys(itertools.chain.from_iterable(values for _, values in described))
     wanted: dict[str, list[Any]] = defaultdict(list)
     for name, asked in only:
-        value = data.recorded_name(asked) if name == "dataset" else asked
+        value = data.canonical_name(asked) if name == "dataset" else asked
         require_known("the runs have no parameter", name, parameters)
         known = dict.fromkeys(values[name] for _, values in described if name in values)
         require_known(f"No run has {name}", value, known)

@@ -104,7 +104,7 @@ def _read_torchvision(name: str, folder: Path) -> Dataset:
     """Files that torchvision reads; of pickles it does so only if they are the published ones."""
     from torchvision import datasets  # slow to import
 
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     origin = ORIGINS[name]
     reader = getattr(datasets, origin.reader)
     with reading(folder / origin.official):
@@ -122,7 +122,7 @@ def _read_torchvision(name: str, folder: Path) -> Dataset:
 
 def _read_nist(name: str, folder: Path) -> Dataset:
     """The first by name of XX/train_XX/*.png and of XX/hsf_0/*.png; XX is a character's code."""
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     images = []
     for label in spec.classes:
         code = f"{ord(label):02x}"
@@ -166,7 +166,7 @@ _READERS = {"nist": _read_nist, "listed": _read_listed}
 
 def _read_tree(name: str, found: Walk, kind: str) -> Dataset:
     """Images of a tree in folders or zip files, by the published names of domains and classes."""
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     origin = ORIGINS[name]
     tops = tuple(spec.domains) or ("train", "test", "val")
     # domains and their classes may be spelled otherwise
@@ -203,7 +203,7 @@ def _letters(name: str) -> str:
 
 def _read_images(name: str, images: Sequence[ImageFile], kind: str) -> Dataset:
     """Decode image files, in the order given; "val" is tested on where there is no "test"."""
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     origin = ORIGINS[name]
     train = [image for image in images if image.split == "train"]
     test = [image for image in images if image.split == "test"]
@@ -241,7 +241,7 @@ def _read_images(name: str, images: Sequence[ImageFile], kind: str) -> Dataset:
 
 def _read_arrays(name: str, file: Path) -> Dataset:
     """A .npz file: x_train and x_test, uint8 [N, H, W] or [N, H, W, C]; y_train and y_test, [N]."""
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     notes = []
     with about(str(file)), reading(file), np.load(file, allow_pickle=False) as arrays:
         train = _split_of_arrays(name, arrays["x_train"], arrays["y_train"])
@@ -255,7 +255,7 @@ def _read_arrays(name: str, file: Path) -> Dataset:
 
 def _split_of_arrays(name: str, images: np.ndarray, labels: np.ndarray) -> Split:
     """The arrays of one split, with labels from 0; they count from the set's first label."""
-    spec = data.SPECS[name]
+    spec = data.DATASETS[name]
     first = ORIGINS[name].first_label
     last = first + spec.num_classes - 1
     x = images_of("images", images)

@@ -27,7 +27,7 @@ from fednb_lab.claims import (
     claims_of,
     count_words,
 )
-from fednb_lab.findings import Filler, headlines, link_to
+from fednb_lab.findings import FindingRenderer, headlines, link_to
 from fednb_lab.printed import reported_tables
 from fednb_lab.sweeps import Table, read_tables
 from fednb_lab.tables import command, fill, table_in_full, to_markdown
@@ -134,7 +134,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        facts = headlines(Filler(cells_among(results.cells), ROOT))
+        facts = headlines(FindingRenderer(cells_among(results.cells), ROOT))
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts, results)
     return files
 
@@ -143,7 +143,7 @@ def _report(results: Results, out: Path) -> str:
     """The report, as it stands in a folder."""
     tables = results.tables
     named = {job.path.name for table in tables.values() for job in table.jobs}
-    filler = Filler(cells_among(results.cells), out)
+    filler = FindingRenderer(cells_among(results.cells), out)
 
     def page(name: str) -> str:
         return f"tables/{tables[name].notebook}.md#{name}"

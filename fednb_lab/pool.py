@@ -18,7 +18,7 @@ from fednb import records as ledger
 from fednb.errors import FednbError, SweepError, check
 from fednb.records import Record
 from fednb_lab import datasets, processes
-from fednb_lab.jobs import Job, arrange, duration
+from fednb_lab.jobs import Job, duration, to_notebook_parameters
 from fednb_lab.processes import Call, in_one_line
 
 ATTEMPTS = 2  # at a run that fails
@@ -253,5 +253,5 @@ def _execute(job: Job, notebooks: Path | None) -> None:
         engine.execute_run(job.notebook, job.parameters)
     else:
         copy = notebooks / f"{job.path.stem}.ipynb"
-        parameters = arrange(job.notebook, job.parameters)
+        parameters = to_notebook_parameters(job.notebook, job.parameters)
         engine.execute_whole(papers.path(job.notebook), copy, parameters)

@@ -12,7 +12,7 @@ from fednb.results import REPORTED, lines
 from fednb_lab.measures import Measure
 from fednb_lab.sweeps import Table
 
-NOT_TOLD = "any"  # stands for the value of a setting about which a paper says nothing
+UNSPECIFIED = "any"  # stands for the value of a setting about which a paper says nothing
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ReportedLine:
     where: str  # of a table: the section of the paper that discusses it
     unit: str
     std_is: str  # in words what the table's ± is over
-    # a list: the values that the paper tunes among; `NOT_TOLD`: it says nothing
+    # a list: the values that the paper tunes among; `UNSPECIFIED`: it says nothing
     settings: dict[str, Any]
     partial: bool  # of a table: runs of ours may have no counterpart there
     note: str

@@ -237,7 +237,7 @@ def _recorded_names(axis: Axis) -> Axis:
     """The axis with data sets as records name them: a folder by what is in it."""
     if axis.parameter != "dataset":
         return axis
-    labels = {data.recorded_name(name): label for name, label in axis.labels.items()}
+    labels = {data.canonical_name(name): label for name, label in axis.labels.items()}
     return dataclasses.replace(axis, labels=labels)
 
 
@@ -245,7 +245,7 @@ def _columns(table: Table, jobs: Sequence[Job]) -> Axis:
     if table.columns.parameter != "domains":
         return _recorded_names(table.columns)
     dataset = jobs[0].settings.dataset
-    domains = data.spec_of(dataset).domains
+    domains = data.info_of(dataset).domains
     check(domains, f"columns cannot be domains: {dataset} has none.", SweepError)
     measures = {domain: f"accuracy in {domain}" for domain in domains}
     measures["Avg."] = "accuracy"

@@ -15,7 +15,7 @@ from scipy.io import savemat
 from fednb import ROOT, data, settings
 from fednb import records as ledger
 from fednb import run as runner
-from fednb.data import SPECS
+from fednb.data import DATASETS
 from fednb_lab.datasets import ensure
 from fednb_lab.layouts import ORIGINS
 
@@ -38,7 +38,7 @@ def change(monkeypatch):
     """Change what is published about a set."""
 
     def change(name, **given):
-        for known in (SPECS, ORIGINS):
+        for known in (DATASETS, ORIGINS):
             names = {field.name for field in dataclasses.fields(known[name])}
             own = {key: value for key, value in given.items() if key in names}
             monkeypatch.setitem(known, name, dataclasses.replace(known[name], **own))
@@ -89,7 +89,7 @@ SMALL = {
     "tiny_imagenet": fake(8, 12, (3, 64, 64), 4),
     "svhn": fake(20, 10, (3, 32, 32), 10, seed=1),
 }
-CIFAR10, LETTERS = SPECS["cifar10"].classes, SPECS["emnist_letters"].classes
+CIFAR10, LETTERS = DATASETS["cifar10"].classes, DATASETS["emnist_letters"].classes
 SYNSETS = ["n01", "n02", "n03", "n04"]
 
 

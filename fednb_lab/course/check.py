@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fednb.errors import CourseError, guess_beside
 from fednb_lab.course import sandbox
-from fednb_lab.course.collect import is_litter, is_notebook, take_along
+from fednb_lab.course.collect import is_ignored, is_notebook, take_along
 from fednb_lab.course.notebooks import (
     changed,
     errors_by_cell,
@@ -84,5 +84,5 @@ def _files_in(folder: Path) -> dict[str, Path]:
     return {
         place.as_posix(): file
         for place, file in places.items()
-        if place.suffix != ".whl" and not is_litter(*place.parts) and not is_notebook(place)
+        if place.suffix != ".whl" and not is_ignored(*place.parts) and not is_notebook(place)
     }

@@ -22,14 +22,14 @@ from fednb_lab.course.notebooks import (
     is_unanswered,
     marks_of,
     names_of,
-    plain,
     read_notebook,
+    sanitise,
 )
 
 # What systems and editors leave in folders, and nobody hands in.
-LITTER = {".DS_Store", "Thumbs.db", "desktop.ini", "__MACOSX", ".ipynb_checkpoints"}
-LITTER |= {".git", ".gitignore", ".gitkeep", "__pycache__"}
-LITTER |= {".github", ".idea", ".vscode", ".venv", "venv", "node_modules"}
+IGNORED = {".DS_Store", "Thumbs.db", "desktop.ini", "__MACOSX", ".ipynb_checkpoints"}
+IGNORED |= {".git", ".gitignore", ".gitkeep", "__pycache__"}
+IGNORED |= {".github", ".idea", ".vscode", ".venv", "venv", "node_modules"}
 HELPER_SIZE = 5 << 20  # bytes of all that is taken along beside a notebook
 UNPACKED = 2 << 30  # bytes of all that a zip holds
 MOST_FILES = 20_000
@@ -71,11 +71,11 @@ def entry_of(path: Path) -> Entry:
     given = given.removesuffix(".ipynb")  # a browser saves anna.ipynb.txt
     match = MOODLE.fullmatch(given) or CANVAS.fullmatch(given)
     if not match:
-        return Entry(path, given, plain(given), given, 0, path.name, False)
+        return Entry(path, given, sanitise(given), given, 0, path.name, False)
     parts = match.groupdict()
     file = re.sub(r"-\d+$", "", parts["file"]) + path.suffix  # Canvas numbers what comes again
     attempt = int(parts.get("attempt", 0))
-    return Entry(path, given, plain(parts["name"]), parts["id"], attempt, file, True)
+    return Entry(path, given, sanitise(parts["name"]), parts["id"], attempt, file, True)
 
 
 def collect(
@@ -103,7 +103,7 @@ def collect(
     taken = {student.casefold() for student in known.values()}
     for number, (owner, own) in enumerate(by_owner.items()):
         if not any(one.is_named or _is_folder(one.path) or _holds_work(one.path) for one in own):
-            print("Nobody's, and left out:", *(plain(one.path.name) for one in own), flush=True)
+            print("Nobody's, and left out:", *(sanitise(one.path.name) for one in own), flush=True)
             continue
         wanted = f"{own[0].name}_{owner}" if own[0].is_named else own[0].given
         student = known.get(owner) or _student(wanted, taken)
@@ -136,7 +136,7 @@ def _given(handed_in: Path, room: Path, assignment: str) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not is_litter(path.name))
+    return sorted(path for path in folder.iterdir() if not is_ignored(path.name))
 
 
 def _is_folder(path: Path) -> bool:
@@ -149,9 +149,9 @@ def _holds_work(path: Path) -> bool:
     return any(file.suffix.lower() == ".zip" or is_notebook(file) for file in files)
 
 
-def is_litter(*names: str) -> bool:
+def is_ignored(*names: str) -> bool:
     """Tell whether nobody hands in what has such a name, or lies in a folder of such a name."""
-    return any(name in LITTER or name.startswith("._") for name in names)  # a Mac writes ._a.ipynb
+    return any(name in IGNORED or name.startswith("._") for name in names)  # a Mac writes ._a.ipynb
 
 
 def is_notebook(path: Path) -> bool:
@@ -222,7 +222,7 @@ def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[tuple[Path,
             found.remove((root, path))
             found += [(room / str(number), file) for file in (room / str(number)).rglob("*")]
     for root, path in sorted(found):
-        if is_litter(*path.relative_to(root).parts):
+        if is_ignored(*path.relative_to(root).parts):
             continue
         if path.is_symlink():
             remarks.append("a link is not followed")

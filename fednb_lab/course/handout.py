@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers, sources
 from fednb.errors import CourseError
-from fednb.exercises import BUILT_ON
+from fednb.exercises import SETUP_TAGS
 from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, grades, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
@@ -175,7 +175,7 @@ def _unlink(text: str, files: list[str]) -> str:
 
 def _mark_other(cell: NotebookNode) -> None:
     """Lock a code cell that exercises build on; any other is not executed for grading."""
-    if BUILT_ON & set(tags_of(cell)):
+    if SETUP_TAGS & set(tags_of(cell)):
         mark(cell, cell.id)
     else:
         cell.metadata["tags"] = [*tags_of(cell), "skip-execution"]  # nbclient heeds it
@@ -250,7 +250,7 @@ def missing_tags(name: str) -> list[str]:
         if cell not in executed and lacking:
             told.append(
                 f"cell {numbers.get(cell.id, cell.id)} defines {', '.join(sorted(lacking))}, which "
-                f"exercises use, but grading does not execute it: tag it {' or '.join(BUILT_ON)}"
+                f"exercises use, but grading does not execute it: tag it {' or '.join(SETUP_TAGS)}"
             )
     return told
 

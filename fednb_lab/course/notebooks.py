@@ -19,7 +19,7 @@ from fednb.errors import CourseError
 
 LARGEST = 30 << 20  # bytes of a notebook
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out asks for code
-ANSWER = "*Your answer here.*"  # where it asks for words
+PLACEHOLDER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
 EXERCISE = re.compile(
@@ -47,7 +47,7 @@ def read_notebook(path: Path) -> NotebookNode:
         # an editor may have saved UTF-16, or another encoding's letters
         document = json.loads(content.decode(json.detect_encoding(content), errors="replace"))
         with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
-            nb = nbformat.reads(plain(json.dumps(document, ensure_ascii=False)), as_version=4)
+            nb = nbformat.reads(sanitise(json.dumps(document, ensure_ascii=False)), as_version=4)
         _require_types(nb.metadata, nb.cells)
     except Exception as error:  # nbformat lets many kinds through
         reason = str(error).partition("\n")[0][:120]
@@ -72,14 +72,14 @@ def _require_types(metadata: Any, cells: list[Any]) -> None:
         raise TypeError("a cell that is no text")
 
 
-def plain(text: str) -> str:
+def sanitise(text: str) -> str:
     """Return a text in which all can be written to a file: half characters are replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def remark(text: str) -> str:
     """Return a remark as it stands in a table: one line of characters that can be printed."""
-    printable = [letter if letter.isprintable() else " " for letter in plain(text)]
+    printable = [letter if letter.isprintable() else " " for letter in sanitise(text)]
     return "".join(printable).strip().rstrip(".")[:400]
 
 
@@ -165,7 +165,7 @@ def is_check(cell: NotebookNode) -> bool:
 def is_unanswered(cell: NotebookNode) -> bool:
     """Tell whether a cell that asks for code or words still says what the hand-out said."""
     if cell.cell_type == "markdown":
-        return not cell.source.replace(ANSWER, "").strip()
+        return not cell.source.replace(PLACEHOLDER, "").strip()
     is_stub = "raise NotImplementedError()" in cell.source
     return is_stub or not cell.source.strip() or bool(re.search(r"(?m)= \.\.\.$", cell.source))
 
@@ -191,7 +191,7 @@ def first_error(cell: NotebookNode) -> str:
     for output in cell.get("outputs", []):
         if output.output_type == "error":
             text = f"{output.ename}: {output.evalue}".removeprefix(f"{NOT_COUNTED}: ")
-            return plain(text.partition("\n")[0][:200])
+            return sanitise(text.partition("\n")[0][:200])
     return ""
 
 

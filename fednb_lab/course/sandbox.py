@@ -252,7 +252,7 @@ def execute_here(nb: NotebookNode, limits: Limits) -> None:
                 cell.outputs.append(_error(name, told if name == LATE else str(error)))
                 over = "the kernel was lost in a cell above"
             _keep_little(cell)
-    _discount(nb)
+    _void(nb)
 
 
 def _keep_little(cell: NotebookNode) -> None:
@@ -291,7 +291,7 @@ def _error(name: str, value: str) -> NotebookNode:
     return new_output("error", ename=name, evalue=value, traceback=[f"{name}: {value}"])
 
 
-def _discount(nb: NotebookNode) -> None:
+def _void(nb: NotebookNode) -> None:
     """Give a check an error if the solution that it judges did not run to its end.
 
     A check judges the solutions above it, up to those of the check before. If there are none in

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import ROOT, papers
 from fednb.errors import CourseError
-from fednb_lab.course.notebooks import ANSWER, STUB, read_notebook, tags_of
+from fednb_lab.course.notebooks import PLACEHOLDER, STUB, read_notebook, tags_of
 
 ONLY_HERE = "solutions-only"  # tag of a cell of the solutions that has no partner
 TO_FILL_IN = ["skip-execution", "nbval-skip"]  # tags of stubs and checks: they fail as they are
@@ -87,7 +87,7 @@ def _clear_tags(cell: NotebookNode) -> None:
 
 def _is_waiting(cell: NotebookNode) -> bool:
     if cell.cell_type == "markdown":
-        return ANSWER in cell.source
+        return PLACEHOLDER in cell.source
     return set(TO_FILL_IN) <= set(tags_of(cell))
 
 
@@ -129,7 +129,7 @@ def _require_fit(
 
 def _fits(cell: NotebookNode, partner: NotebookNode) -> bool:
     if cell.cell_type == "markdown":
-        return cell.source.count(ANSWER) == len(_TEXT.findall(partner.source))
+        return cell.source.count(PLACEHOLDER) == len(_TEXT.findall(partner.source))
     return cell.source == without_solution(partner)
 
 
@@ -150,7 +150,7 @@ def _put_in(partner: NotebookNode, cell: NotebookNode) -> None:
     """Give a cell the solution and, if it is code, the outputs of its partner."""
     if cell.cell_type == "markdown":
         for answer in _TEXT.findall(partner.source):
-            cell.source = cell.source.replace(ANSWER, answer, 1)
+            cell.source = cell.source.replace(PLACEHOLDER, answer, 1)
         return
     cell.source = partner.source
     cell.outputs = partner.outputs
@@ -161,7 +161,7 @@ def _put_in(partner: NotebookNode, cell: NotebookNode) -> None:
 def without_solution(cell: NotebookNode) -> str:
     """Return what a cell of an exercise says without its solutions and hidden tests."""
     if cell.cell_type == "markdown":
-        return _TEXT.sub(ANSWER, cell.source)
+        return _TEXT.sub(PLACEHOLDER, cell.source)
     return _CODE.sub(_stub, _HIDDEN.sub("", cell.source)).strip()
 
 

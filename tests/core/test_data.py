@@ -18,7 +18,7 @@ from made_up_sets import SMALL, encode, error, fake, load, write_images, write_n
 from small import random_states
 
 from fednb import ROOT, data, records, settings
-from fednb.data import SPECS
+from fednb.data import DATASETS
 from fednb.method import FedAvg
 from fednb_lab import cli, datasets
 from fednb_lab.arrays import fingerprint, register
@@ -81,7 +81,7 @@ def test_all_layouts_agree(root, monkeypatch, name, kind, place, write):
     assert found.source == kind
     assert [datasets.state(name)] == [str(path) for path in cache_files()]
     assert found.fingerprint == fingerprint(*arrays)
-    assert found.classes == tuple(SPECS[name].classes or sets.SYNSETS)
+    assert found.classes == tuple(DATASETS[name].classes or sets.SYNSETS)
     for i, fields in enumerate((("images", "labels"), ("test_images", "test_labels"))):
         by_class = kind in (TREE, ZIPS) or (name == "tiny_imagenet" and i == 0)
         order = np.argsort(arrays[2 * i + 1], kind="stable") if by_class else slice(None)
@@ -90,8 +90,8 @@ def test_all_layouts_agree(root, monkeypatch, name, kind, place, write):
 
 
 def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(root, change):
-    assert SPECS["femnist"].num_classes == 62
-    assert SPECS["femnist"].sizes == (62 * 20 * 110, 62 * 20 * 15)
+    assert DATASETS["femnist"].num_classes == 62
+    assert DATASETS["femnist"].sizes == (62 * 20 * 110, 62 * 20 * 15)
     change("femnist", sizes=[62 * 4, 62 * 2])
     images = sets.write_nist(folder := root / "femnist" / "by_class")
     shutil.copy(folder / "41/train_41/train_41_00000.png", folder / "41/hsf_0/hsf_0_00000.png")
@@ -277,7 +277,7 @@ def test_download_fetches_what_is_missing_once_and_says_what_it_found(root, caps
 
     def archive(url, folder, remove_finished):
         calls.append(url)
-        characters = SPECS["femnist"].classes
+        characters = DATASETS["femnist"].classes
         sets.write_nist(Path(folder) / "by_class", classes=characters, train=1, tests=1)
 
     def fetch_or_read(folder, download=False, **options):
@@ -314,7 +314,7 @@ def test_failed_download(root, monkeypatch, name):
 @pytest.fixture
 def arrays(monkeypatch):
     """What `register` takes: three classes."""
-    for name in ("SPECS", "REGISTERED"):  # what is registered is forgotten afterwards
+    for name in ("DATASETS", "REGISTERED"):  # what is registered is forgotten afterwards
         monkeypatch.setattr(data, name, dict(getattr(data, name)))
     names = ("images", "labels", "test_images", "test_labels")
     return dict(zip(names, fake(90, 90, (3, 16, 16), 3), strict=True))
@@ -328,7 +328,7 @@ def test_registered_arrays_are_a_data_set(arrays):
     assert dataset.source == "registered"
     assert torch.equal(dataset.images, images)
     assert repr(data.load("mine")) == repr(dataset)
-    assert data.spec_of("mine").sizes == (90, 90)
+    assert data.info_of("mine").sizes == (90, 90)
 
 
 def test_runs_on_other_arrays_of_one_name_are_other_runs(arrays):

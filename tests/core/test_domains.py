@@ -17,7 +17,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fednb import ROOT, build, data, partition, settings
-from fednb.data import SPECS
+from fednb.data import DATASETS
 from fednb_lab import datasets
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
@@ -35,7 +35,7 @@ root, change = made_up_sets.root, made_up_sets.change
 @pytest.fixture(autouse=True)
 def drawn_in_small(change):
     change("synthdigits", sizes=[30, 20])
-    change("digits5", domains=SPECS["digits5"].domains | {"Synth": [30, 20]})
+    change("digits5", domains=DATASETS["digits5"].domains | {"Synth": [30, 20]})
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +152,8 @@ def test_digits5_is_made_of_its_five_sets(root):
 def tree(name, per_class, side=32, more=(), spelled=str):
     """Pairs (DOMAIN/CLASS/FILE, bytes) of a made-up tree."""
     rng = np.random.default_rng(0)
-    for domain in SPECS[name].domains:
-        for label in (*SPECS[name].classes, *more):
+    for domain in DATASETS[name].domains:
+        for label in (*DATASETS[name].classes, *more):
             for i in range(per_class):
                 image = rng.integers(0, 256, (3, side, side + 8), np.uint8)
                 yield f"{spelled(domain)}/{spelled(label)}/{i:03}.png", encode(image)
@@ -163,7 +163,7 @@ def test_office10_has_the_published_sizes():
     """Those that follow from FedPLCC's rounding, and as many training images as there can be."""
     for domain, number in {"Caltech": 1123, "Amazon": 958, "Webcam": 295, "DSLR": 157}.items():
         tested = sum(i % 10 in (8, 9) for i in range(number))
-        assert SPECS["office10"].domains[domain] == (number - tested, tested)
+        assert DATASETS["office10"].domains[domain] == (number - tested, tested)
 
 
 def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_spelled(root):
@@ -223,7 +223,7 @@ def test_what_is_wrong_with_a_tree_of_domains_is_one_sentence(root, more, senten
 
 def test_domainnet_is_read_packed_and_of_ten_classes(root):
     files = list(tree("domainnet", 4, spelled=str.lower, more=("axe",)))
-    for domain in map(str.lower, SPECS["domainnet"].domains):
+    for domain in map(str.lower, DATASETS["domainnet"].domains):
         of_domain = [file for file in files if file[0].startswith(domain)]
         write_zip(root / "domainnet" / f"{domain}.zip", of_domain)
     found = load("domainnet")

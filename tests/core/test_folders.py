@@ -12,7 +12,7 @@ from PIL import Image
 
 from fednb import data
 from fednb_lab import images
-from fednb_lab.images import as_seen
+from fednb_lab.images import to_rgb8
 
 root = made_up_sets.root
 RAMP = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)  # from black to nearly white
@@ -26,7 +26,7 @@ def opened(image, kind="PNG", **options):
 
 
 def test_sixteen_bits_become_eight_by_their_whole_range():
-    seen = np.asarray(as_seen(opened(Image.fromarray(RAMP))).convert("L"))
+    seen = np.asarray(to_rgb8(opened(Image.fromarray(RAMP))).convert("L"))
     assert seen.dtype == np.uint8
     assert np.abs(seen - RAMP / 257).max() <= 0.5
 
@@ -34,7 +34,7 @@ def test_sixteen_bits_become_eight_by_their_whole_range():
 def test_what_is_transparent_lies_on_white():
     drawing = np.zeros((8, 8, 4), np.uint8)  # black, and nothing of it to be seen
     drawing[2:4, :, 3] = 255
-    seen = np.asarray(as_seen(opened(Image.fromarray(drawing))))
+    seen = np.asarray(to_rgb8(opened(Image.fromarray(drawing))))
     assert (seen[2:4] == 0).all()
     assert (seen[5:] == 255).all()
 
@@ -44,7 +44,7 @@ def test_a_turned_camera_is_turned_back():
     wide.paste((0, 0, 0), (0, 0, 4, 8))  # the left edge is black
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees, clockwise
-    seen = as_seen(opened(wide, "JPEG", exif=exif, quality=95))
+    seen = to_rgb8(opened(wide, "JPEG", exif=exif, quality=95))
     assert seen.size == (8, 16)
     grey = np.asarray(seen.convert("L"))
     assert grey[:3].max() < 40 and grey[6:].min() > 200
@@ -98,8 +98,8 @@ def test_a_folder_of_images_is_a_data_set(root, name, tops, sizes, domains):
     assert found.source == "own images"
     assert found.classes == ("cat", "dog")
     assert found.images.shape[1:] == (3, 32, 32)
-    assert (len(found.labels), len(found.test_labels)) == sizes == data.spec_of(name).sizes
-    assert found.group_names == tuple(data.spec_of(name).domains) == domains
+    assert (len(found.labels), len(found.test_labels)) == sizes == data.info_of(name).sizes
+    assert found.group_names == tuple(data.info_of(name).domains) == domains
     divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
     assert found.note == f"images of several sizes, all resized to 32x32{divided}"
     assert found.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-4)
@@ -222,13 +222,13 @@ def test_what_is_no_folder_is_refused(root, name, sentence):
 def test_a_path_is_seen_from_where_one_works_first(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_tree(root / "pets", pets("", seed=1))
-    in_data = data.recorded_name("folder:pets")
+    in_data = data.canonical_name("folder:pets")
     write_tree(tmp_path / "pets", pets("", seed=2))
-    here = data.recorded_name("folder:pets")
+    here = data.canonical_name("folder:pets")
     assert here != in_data
     monkeypatch.chdir("pets")
-    assert data.recorded_name("folder:.") == data.recorded_name("folder:../pets") == here
-    assert data.whole_name("folder:pets") == f"folder:{root}/pets"
+    assert data.canonical_name("folder:.") == data.canonical_name("folder:../pets") == here
+    assert data.resolve_name("folder:pets") == f"folder:{root}/pets"
 
 
 # --- its images, in memory and in the cache
@@ -296,10 +296,10 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
     assert data.load(name).fingerprint == here["dataset"]["fingerprint"]
 
 
-@pytest.mark.parametrize("ask", [data.load, data.recorded_name], ids=lambda ask: ask.__name__)
+@pytest.mark.parametrize("ask", [data.load, data.canonical_name], ids=lambda ask: ask.__name__)
 def test_a_fingerprint_that_is_asked_for_is_that_of_the_images(root, ask):
     write_tree(root / "pets", pets(""))
-    name = data.recorded_name("folder:pets")
+    name = data.canonical_name("folder:pets")
     assert ask(name)
     digits = name.rpartition("#")[2]
     with pytest.raises(data.DataError, match=f"have the fingerprint {digits}: .*#12345678"):

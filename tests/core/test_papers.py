@@ -17,7 +17,7 @@ from fednb import ROOT, papers, sources
 from fednb import records as ledger
 from fednb.errors import NotebookError, SettingsError
 from fednb.federation import FedAvg
-from fednb_lab.jobs import arrange, runs_of
+from fednb_lab.jobs import runs_of, to_notebook_parameters
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -205,12 +205,15 @@ def test_a_name_that_nobody_reads_is_an_error(study, given, told):
 
 def test_flat_names_are_sorted_into_more(study, notebooks):
     flat = {"mu": 1.0, "num_rounds": 3, "beta": 0.1}
-    assert arrange("07_study", flat) == {"mu": 1.0, "more": {"num_rounds": 3, "beta": 0.1}}
+    assert to_notebook_parameters("07_study", flat) == {
+        "mu": 1.0,
+        "more": {"num_rounds": 3, "beta": 0.1},
+    }
     notebooks("08_closed", (["parameters"], "method = 'FedAvg'"))
     with pytest.raises(
         NotebookError, match="08_closed has no parameter 'methud': did you mean 'method'"
     ):
-        arrange("08_closed", {"methud": "SOLO"})
+        to_notebook_parameters("08_closed", {"methud": "SOLO"})
 
 
 @pytest.mark.parametrize("source", ["a = b", "a = (", "more = 3", None])

@@ -30,7 +30,7 @@ def filled(released, source):
     nb = json.loads(json.dumps(released))
     for cell in nb["cells"]:
         if "BEGIN SOLUTION" in cell["source"]:
-            cell["source"] = source if cell["cell_type"] == "code" else notebooks.ANSWER
+            cell["source"] = source if cell["cell_type"] == "code" else notebooks.PLACEHOLDER
     return json.dumps(nb)
 
 

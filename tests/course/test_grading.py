@@ -491,7 +491,7 @@ def test_check_of_work_in_which_nothing_is_wrong_says_what_is_left_to_do(
     change(handed_out, handed_out, **RIGHT, exercise_3_answer="Because.")
     assert main(["course", "check", str(handed_out)]) == 0
     assert f"Hand in {handed_out}." in capsys.readouterr().out
-    change(handed_out, handed_out, exercise_3_answer=notebooks.ANSWER)
+    change(handed_out, handed_out, exercise_3_answer=notebooks.PLACEHOLDER)
     assert main(["course", "check", str(handed_out)]) == 1
     assert "Hand in" not in capsys.readouterr().out
 

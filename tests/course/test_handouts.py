@@ -270,7 +270,7 @@ def test_a_notebook_without_its_solutions_shows_stubs_and_gives_the_same_assignm
     assert place == short.parent / "solutions" / short.name
     nb = read(short)
     text = "\n".join(cell.source for cell in nb.cells)
-    assert not [secret for secret in SECRET if secret in text] and notebooks.ANSWER in text
+    assert not [secret for secret in SECRET if secret in text] and notebooks.PLACEHOLDER in text
     cells = {cell.id: cell for cell in nb.cells}
     assert cells["e1"].source.endswith(f"    {notebooks.STUB.splitlines()[-1]}")
     assert cells["e3"].source == "prediction = ..."

@@ -19,7 +19,7 @@ from fednb_lab import claims, leads, pages, tables, words
 from fednb_lab.arguments import assignment
 from fednb_lab.cells import cells_of
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
-from fednb_lab.findings import Answers, Filler
+from fednb_lab.findings import FindingContext, FindingRenderer
 from fednb_lab.jobs import Notebook
 from fednb_lab.leads import Word, compare_at, holm, word_for
 
@@ -360,7 +360,7 @@ def test_no_number_in_the_claims_is_typed():
 )
 def test_a_finding_is_filled_from_records_or_says_that_it_is_not_true(says, holds, sentence):
     cells = cells_of(two_rows((67.0, 69.0, 68.0), (66.0, 67.0, 65.0)))
-    filler = Filler(lambda name: cells, ROOT / "results")
+    filler = FindingRenderer(lambda name: cells, ROOT / "results")
     finding = Finding(name="f", notebook="00_foundations", says=says, holds=holds)
     try:
         said = filler.sentence(finding)
@@ -385,15 +385,15 @@ def test_who_is_ahead_is_told_only_where_the_interval_or_each_of_two_runs_says_s
 ):
     cells = cells_of(two_rows(fedprox, (67.0, 67.0, 67.0)[: len(fedprox)]))
     finding = Finding(name="f", notebook="01_moon", says="by {{ by('t', 'FedProx', 'FedAvg') }}")
-    assert sentence in Filler(lambda name: cells, ROOT).sentence(finding)
-    answers = Answers(lambda name: cells, ROOT)
+    assert sentence in FindingRenderer(lambda name: cells, ROOT).sentence(finding)
+    answers = FindingContext(lambda name: cells, ROOT)
     for pair in (("FedProx", "FedAvg"), ("FedAvg", "FedProx")):
         assert answers.holds_zero("t", *pair) == holds_zero
 
 
 def test_a_finding_without_runs_is_left_out():
     cells = cells_of(table(job("FedProx", 6), job("FedAvg", 6), name="none"))
-    filler = Filler(lambda name: cells, ROOT)
+    filler = FindingRenderer(lambda name: cells, ROOT)
     finding = Finding(name="f", notebook="01_moon", says="{{ measured('none', 'FedProx') }}")
     assert "Not run yet" in filler.sentence(finding) and not filler.fact(finding)
 
@@ -452,4 +452,4 @@ def test_a_wrong_word_in_the_file_of_claims_is_named(tmp_path, monkeypatch, old,
 def test_a_wrong_word_in_a_finding_is_named(says, holds, told):
     finding = Finding(name="mine", notebook="01_moon", says=says, holds=holds)
     with pytest.raises(ReportError, match=f"finding mine: .*{told}"):
-        Filler(recorded_project().cells.get, ROOT).sentence(finding)
+        FindingRenderer(recorded_project().cells.get, ROOT).sentence(finding)

@@ -17,7 +17,7 @@ from fednb import run as runner
 from fednb_lab import compare as head_to_head
 from fednb_lab import pool
 from fednb_lab.cli import main
-from fednb_lab.jobs import contestants_of
+from fednb_lab.jobs import find_methods
 
 
 def blocks(page, kind):
@@ -32,7 +32,7 @@ def short(monkeypatch):
         settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1})
     )
     # what is registered is forgotten afterwards
-    for name in ("SPECS", "REGISTERED"):
+    for name in ("DATASETS", "REGISTERED"):
         monkeypatch.setattr(data, name, dict(getattr(data, name)))
     monkeypatch.setitem(models.MODELS, "mlp", models.MODELS["digits-cnn"])
 
@@ -126,7 +126,7 @@ def test_code_for_other_projects_runs(some_records, tmp_path, monkeypatch, capsy
 def test_methods_are_compared_in_the_setting_of_the_first(given):
     """Though FedProto's notebook has another split by itself, and the papers other rounds for some methods."""
     names = ["FedAvg", "FedProto", "FedPLCC", "MOON", "FedProc"]
-    table = head_to_head.table_of(contestants_of(names), given, 2)
+    table = head_to_head.table_of(find_methods(names), given, 2)
     one = {tuple(getattr(job.settings, name) for name in settings.FIELDS) for job in table.jobs}
     assert len(table.jobs) == 10 and {job.settings.method for job in table.jobs} == set(names)
     assert len(one) == 2  # one for each seed

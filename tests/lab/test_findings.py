@@ -14,7 +14,7 @@ from fednb import ROOT
 from fednb.errors import ReportError
 from fednb.leads import lead_of
 from fednb_lab.claims import Finding, claims_file
-from fednb_lab.findings import Filler
+from fednb_lab.findings import FindingRenderer
 from fednb_lab.leads import Word, compare_at
 from fednb_lab.printed import reported_tables
 
@@ -37,7 +37,7 @@ def recorded(table):
 @functools.cache
 def of_records():
     """What fills numbers of the committed records into sentences."""
-    return Filler(recorded, ROOT)
+    return FindingRenderer(recorded, ROOT)
 
 
 def changed(cell, change):
@@ -80,7 +80,7 @@ def without_runs(table):
 
 def filler_with(table, cells):
     """What fills numbers of the committed records into sentences, with other cells for one table."""
-    return Filler(lambda of: cells(of) if of == table else recorded(of), ROOT)
+    return FindingRenderer(lambda of: cells(of) if of == table else recorded(of), ROOT)
 
 
 def test_findings_hold_for_the_committed_records():
@@ -92,7 +92,7 @@ def test_findings_hold_for_the_committed_records():
 
 def test_who_was_ahead_and_is_behind_now_is_not_told_to_be_ahead():
     """With all numbers turned round each finding with a direction falls."""
-    filler = Filler(turned_cells, ROOT)
+    filler = FindingRenderer(turned_cells, ROOT)
     borne_out = {one.name for one in FINDINGS.values() if one.holds and filler.fact(one)}
     assert borne_out == WITHOUT_DIRECTION
     fallen = next(one for one in FINDINGS.values() if one.surprise and one.holds)

@@ -20,7 +20,7 @@ from fednb.errors import NotebookError, SweepError
 from fednb_lab import arguments, cli, new, pool
 from fednb_lab import check as again
 from fednb_lab import compare as head_to_head
-from fednb_lab.jobs import Job, contestants_of
+from fednb_lab.jobs import Job, find_methods
 
 # ---- names
 
@@ -76,9 +76,9 @@ def own_notebook(file: Path, name: str = "Mine", network: str = "") -> str:
 def test_two_methods_of_one_name_are_refused(tmp_path: Path) -> None:
     first = own_notebook(tmp_path / "a" / "one.ipynb")
     second = own_notebook(tmp_path / "b" / "two.ipynb")
-    assert list(contestants_of(["FedAvg", first, first])) == ["FedAvg", "Mine"]
+    assert list(find_methods(["FedAvg", first, first])) == ["FedAvg", "Mine"]
     with pytest.raises(SweepError, match=r"one\.ipynb and .*two\.ipynb both have a method Mine"):
-        contestants_of([first, second])
+        find_methods([first, second])
 
 
 def test_a_copy_under_another_name_has_parameters_of_its_own(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_copy_under_another_name_has_parameters_of_its_own(tmp_path: Path) -> 
 
 def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:
     with pytest.raises(SweepError, match="2,000,000,000 runs"):
-        head_to_head.table_of(contestants_of(["FedAvg", "MOON"]), {}, seeds=10**9)
+        head_to_head.table_of(find_methods(["FedAvg", "MOON"]), {}, seeds=10**9)
 
 
 NETWORK = """
@@ -143,11 +143,11 @@ def test_two_networks_of_one_name_are_refused(
 def test_a_hyperparameter_of_one_method_is_not_given_to_its_namesakes(
     capsys: pytest.CaptureFixture,
 ) -> None:
-    contestants = contestants_of(["FedAvg", "FedProx", "MOON"])
+    compared = find_methods(["FedAvg", "FedProx", "MOON"])
 
     def values(**given: float) -> dict[str, float]:
         dotted = {name.replace("_of_", "."): value for name, value in given.items()}
-        jobs = head_to_head.table_of(contestants, dotted, seeds=1).jobs
+        jobs = head_to_head.table_of(compared, dotted, seeds=1).jobs
         return {job.settings.method: job.settings.hyperparameters.get("mu") for job in jobs}
 
     defaults = values()
@@ -159,7 +159,7 @@ def test_a_hyperparameter_of_one_method_is_not_given_to_its_namesakes(
     assert arguments.for_methods("FedProto+FedAvg.mu=0.5") == ("FedProto+FedAvg.mu", 0.5)
     assert arguments.for_methods("lr=0.5") == ("lr", 0.5)
     with pytest.raises(SweepError, match=r"did you mean 'MOON\.mu'"):
-        head_to_head.table_of(contestants, {"MON.mu": 1}, seeds=1)
+        head_to_head.table_of(compared, {"MON.mu": 1}, seeds=1)
 
 
 # ---- a sweep of one's own

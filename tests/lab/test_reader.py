@@ -12,7 +12,7 @@ from fednb import ROOT, leads, results
 from fednb.errors import ReportError
 from fednb_lab import for_readers
 from fednb_lab.claims import Finding, cells_among, claims_file
-from fednb_lab.findings import Filler
+from fednb_lab.findings import FindingRenderer
 from fednb_lab.leads import compare_at, leads_over_baseline
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -128,7 +128,7 @@ def made_up(**line):
     ],
 )
 def test_a_line_of_what_there_is_not_names_the_finding(line, message):
-    filler = Filler(cells_among(recorded_project().cells), ROOT)
+    filler = FindingRenderer(cells_among(recorded_project().cells), ROOT)
     assert filler.forest(made_up())[0].lead.judged
     with pytest.raises((ReportError, ValidationError), match=message):
         filler.forest(made_up(**line))
@@ -136,7 +136,7 @@ def test_a_line_of_what_there_is_not_names_the_finding(line, message):
 
 def test_a_row_is_drawn_as_the_method_that_it_is_called_like():
     """FedAvg with unit norm is run as a setting of FedProc, and must not have FedProc's colour."""
-    filler = Filler(cells_among(recorded_project().cells), ROOT)
+    filler = FindingRenderer(cells_among(recorded_project().cells), ROOT)
     control = made_up(
         table="digits-fedproc-control", ahead="FedAvg, z of length 1", column="lr 0.03"
     )

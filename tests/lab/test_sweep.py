@@ -14,11 +14,11 @@ from fednb.errors import SettingsError, SweepError
 from fednb_lab import compare as head_to_head
 from fednb_lab import pool
 from fednb_lab.jobs import (
-    arrange,
-    contestants_of,
+    find_methods,
     median_duration,
     missing,
     select,
+    to_notebook_parameters,
 )
 from fednb_lab.sweeps import Loader, read_tables
 
@@ -49,7 +49,7 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path):
     file = str(tmp_path / "90_tiny.ipynb")
     assert (table.notebook, table.measure, table.printed) == (file, "accuracy", None)
     # what the kernel will have
-    namespace = papers.parameters(file) | arrange(file, job.parameters)
+    namespace = papers.parameters(file) | to_notebook_parameters(file, job.parameters)
     assert job.path == ledger.path(papers.settings(file, namespace), ledger.runs_folder())
 
 
@@ -221,7 +221,7 @@ def test_notebooks_in_two_folders_keep_their_records_apart(tmp_path, monkeypatch
         of_method = f"class {name}(FedAvg):\n    pass\n\nMETHODS = {{'{name}': {name}}}"
         methods = f"from fednb.federation import FedAvg\n\n{of_method}"
         files.append(write_notebook(tmp_path / name.lower() / "92_own.ipynb", methods=methods))
-    methods = contestants_of(["FedAvg", *map(str, files)])
+    methods = find_methods(["FedAvg", *map(str, files)])
     jobs = head_to_head.table_of(methods, {}, seeds=1).jobs
     folders = [job.path.parent for job in jobs]
     assert folders == [ledger.runs_folder(), *(file.parent / "results" / "runs" for file in files)]

@@ -4,7 +4,7 @@ from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
 from fednb_lab.course.nbgrading import Excerpt
-from fednb_lab.course.notebooks import ANSWER, STUB
+from fednb_lab.course.notebooks import PLACEHOLDER, STUB
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 
@@ -30,7 +30,7 @@ c.GenerateFeedback.preprocessors = [*GenerateFeedback().preprocessors, Excerpt]
 # What is handed out. The outputs of what is not asked for stay readable: there is no ClearOutput.
 c.CourseDirectory.course_id = "fednb"
 c.ClearSolutions.code_stub = {"python": STUB}
-c.ClearSolutions.text_stub = ANSWER
+c.ClearSolutions.text_stub = PLACEHOLDER
 steps = GenerateAssignment().preprocessors
 left_out = (ClearOutput, InstantiateTests)
 c.GenerateAssignment.preprocessors = [step for step in steps if step not in left_out]

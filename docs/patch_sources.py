@@ -38,7 +38,7 @@ def slug(title: str) -> str:
     return kept.replace(" ", "-")
 
 
-def mend_source(app, docname: str, source: list[str]) -> None:
+def patch_source(app, docname: str, source: list[str]) -> None:
     """A page's source as it is read: Markdown, or a notebook's JSON."""
     if Path(app.env.doc2path(docname)).suffix != ".ipynb":
         source[0] = _markdown(source[0], docname)

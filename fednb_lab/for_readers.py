@@ -29,7 +29,7 @@ CURVES = [
     "fedproc-control",
     "digits-fedssc",
     "digits-fedproto-targets",
-    "mini-fedplcc-readings",
+    "mini-fedplcc-iterations",
     "digits-feddyn-fednova",
     "side-long-beta-0.1",
 ]

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from fednb import plots, results
 from fednb.leads import lead_of
 
-STEPS = {"FedPLCC": 50, "E = 10 steps, not epochs": 10}  # of a client in a round, by row of the table
+STEPS = {"ten epochs": 100, "ten steps": 10}  # of a client in a round, by row of the table
 _LOOKS = ((plots.colour("FedPLCC"), "-"), ("0.35", "--"))  # of the two programs
 _PROGRAMS = (  # what "iterations" may mean
-    ("epochs", "for epoch in range(5):  # half of E\n    for batch in batches:\n        step(batch)"),
+    ("epochs", "for epoch in range(10):\n    for batch in batches:\n        step(batch)"),
     ("steps", "for batch in batches[:10]:\n    step(batch)"),
 )
 _FEW_SEEDS = 3  # so few say little about a difference that is small
@@ -30,7 +30,7 @@ _LEFT_OUT = (  # one seed; not readings
     "no pull: each client alone",
     "mean squared error, λ = 100 (best held out)",
 )
-_TRAPS = {"L1 of the batch's means, λ = 0.01": "①", "ten steps, not five epochs": "②"}
+_TRAPS = {"L1 of the batch's means, λ = 0.01": "①", "ten steps, not ten epochs": "②"}
 _DISTANCES = (  # of FedProto: with λ = 1, and with the λ that was best on held-out images
     ("squared", "squared distance (appendix)", "1", "squared distance (appendix), λ=1"),
     ("l2", "L2 of the batch's means (the paper's equation 8)", "0.1", "L2 of the batch's means (P8), λ=0.1"),
@@ -52,7 +52,7 @@ def one_sentence() -> Figure:
         box = {"boxstyle": "round,pad=0.5", "fc": "white", "ec": colour, "lw": 1.5}
         left.text(0.45, y, code, family="monospace", size=8.5, va="center", bbox=box)
         left.text(0.44, y + 0.07 + 0.04 * len(code.splitlines()), f"read as {unit}", color=colour, weight="bold")
-    recorded = results.accuracies("mini-fedplcc-readings")
+    recorded = results.accuracies("mini-fedplcc-iterations")
     for row, (unit, _), (colour, look) in zip(STEPS, _PROGRAMS, _LOOKS, strict=True):
         of_seeds = recorded[row]
         right.plot(of_seeds.columns, of_seeds.T, lw=0.6, ls=look, color=colour)
@@ -148,10 +148,10 @@ def distances() -> Figure:
     return figure
 
 
-@plots.described("By rounds, ten steps a round end far below five epochs; by steps the two lie close together")
+@plots.described("By rounds, ten steps a round end far below ten epochs; by steps the two lie close together")
 def by_steps() -> Figure:
     """Recorded accuracies of FedPLCC's two programs, by rounds and by the steps of a client."""
-    recorded = results.accuracies("mini-fedplcc-readings")
+    recorded = results.accuracies("mini-fedplcc-iterations")
     figure, panels = plt.subplots(1, 2, figsize=(10.5, 3.4), sharey=True, layout="constrained")
     shared = {"rounds": 10, "steps": 100}  # the last that both programs have taken
     for ax, (unit, last) in zip(panels, shared.items(), strict=True):
@@ -167,6 +167,9 @@ def by_steps() -> Figure:
         ax.axvline(last, color="0.6", lw=1, ls=":", zorder=0)
         ax.set_title(f"steps − epochs, after {last} {unit}: {gap}", size="medium")
     panels[0].set(xlabel="round", ylabel="accuracy, mean of five domains (%)", ylim=(0, 100))
-    panels[1].set(xlabel="steps that a client has taken", xlim=(0, 110))
+    panels[1].set(xlabel="steps that a client has taken, on a logarithmic axis", xscale="log")
+    ticks = [10, 20, 50, 100, 200, 500, 1000]
+    panels[1].set_xticks(ticks, ticks, minor=False)
+    panels[1].minorticks_off()
     panels[0].legend(frameon=False, fontsize="small", loc="upper left")
     return figure

@@ -183,7 +183,7 @@ def ten_shares(
 ) -> Axes:
     """The probabilities of the logits [K] of one image plus ``s`` times a client's log frequencies [K].
 
-    The true class is named; the largest bar, which is the answer, is filled.
+    The true class is named; the largest bar, which is the answer, is filled. Outlines are the frequencies.
     """
     ax = ax or plt.figure(figsize=(6, 3.2), layout="constrained").subplots()
     shifted = np.asarray(logits) + s * np.asarray(log_frequencies)
@@ -192,8 +192,10 @@ def ten_shares(
     answer = int(probabilities.argmax())
     colours = ["0.8"] * len(shifted)
     colours[answer] = plots.colour("FedPrior")
-    ax.bar(range(len(shifted)), probabilities, color=colours)
-    ax.text(truth, probabilities[truth] + 0.03, "true", ha="center", size="small")
+    ax.bar(range(len(shifted)), probabilities, 0.5, color=colours)
+    shares = np.exp(log_frequencies)
+    _outline(ax, shares)
+    ax.text(truth, max(probabilities[truth], shares[truth]) + 0.03, "true", ha="center", size="small")
     ax.set_xticks(range(len(shifted)))
     ax.set_ylim(0, 1)
     verdict = "right" if answer == truth else "wrong"
@@ -214,15 +216,20 @@ def telling(image: np.ndarray, counts: Sequence[int], logits: Sequence[float], t
     axes[0].imshow(image, cmap="gray_r")
     axes[0].set_title(f"a {truth}", size="medium")
     axes[0].axis("off")
-    axes[1].bar(range(len(counts)), np.divide(counts, np.sum(counts)), color="0.6")
+    _outline(axes[1], np.exp(log_frequencies))
     axes[1].set_title("the client's own images", size="medium")
     axes[1].set_xticks(range(len(counts)))
-    axes[1].set(ylim=(0, 1), ylabel="share of the class")
+    axes[1].set(ylim=(0, 1), ylabel="share of the class, p̂")
     for ax, s in zip(axes[2:], (0, 1, 4), strict=True):
         ten_shares(logits, log_frequencies, truth, s, ax)
     axes[2].set_ylabel("the answer's probability")
     figure.supxlabel("class", size="medium")
     return figure
+
+
+def _outline(ax: Axes, shares: Sequence[float]) -> None:
+    """Draw a client's class frequencies [K] as hollow bars, wider than the filled ones."""
+    ax.bar(range(len(shares)), shares, 0.9, facecolor="none", edgecolor="0.45", lw=1.2)
 
 
 def log_shares(counts: Sequence[int]) -> np.ndarray:

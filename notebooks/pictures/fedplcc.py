@@ -63,11 +63,38 @@ def one_mean_or_clusters(label: int = 3) -> Figure:
     for (name, found), ax in zip(answers.items(), (shown[4], shown[5 + several // 2]), strict=True):
         colour = plots.colour(name)
         ax.set_title(f"{name}: {titles[name]}", size=12, color=colour)
-        nearest = (new @ F.normalize(found["vectors"]).T).argmax(1)
-        right = (found["labels"][nearest] == digits.test_labels).double().mean()
+        right = (_nearest(new, found) == digits.test_labels).double().mean()
         text = f"new negatives recognised: {right:.0%}"
         ax.text(0.5, -0.62, text, size=12, color=colour, ha="center", transform=ax.transAxes)
     return figure
+
+
+# --- the idea, or the step?
+
+
+@plots.described(
+    "Accuracies on Digit-5: at the paper's learning rate FedPLCC is near FedAvg, and FedPLVM far ahead; FedAvg at ten times "
+    "this rate is beyond"
+)
+def on_digit5() -> Axes:
+    """Accuracies on Digit-5: three methods at the paper's learning rate, and FedAvg at ten times that; dots are seeds."""
+    rows = {
+        "FedAvg, paper's rate": "FedAvg, rate 0.01",
+        "FedPLCC, paper's rate": "FedPLCC",
+        "FedPLVM, paper's rate": "FedPLVM",
+        "FedAvg, ten times this rate": "FedAvg, rate 0.1",
+    }
+    ax = plt.figure(figsize=(8, 2.2)).subplots()
+    for place, row in enumerate(rows.values()):
+        cell, colour = results.cell("fedplcc-2-rates", row), plots.colour(row)
+        ax.plot(cell.values, [place] * len(cell.values), "o", color=colour, alpha=0.6)
+        ax.plot(cell.mean, place, "|", color=colour, ms=20, mew=3)
+    ax.set_yticks(range(len(rows)), list(rows))
+    for name, row in zip(ax.get_yticklabels(), rows.values(), strict=True):
+        name.set_color(plots.colour(row))
+    ax.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 75), xlabel="accuracy on Digit-5 (%)")
+    ax.grid(axis="x", alpha=0.3)
+    return ax
 
 
 # --- a class with three prototypes, in the plane
@@ -237,6 +264,55 @@ def beside_fedavg(by_method: Mapping[str, Mapping[str, Any]]) -> Figure:
     right.set(xlabel="accuracy after the last round (%)")
     plots.label_ends(left)
     return figure
+
+
+@plots.described(
+    "Accuracy on each domain, and their mean, by the nearest prototype of four sets and by the output layer; rings are "
+    "random groups"
+)
+def by_prototypes(
+    sets: Mapping[str, Prototypes], at_random: Mapping[str, Prototypes], z: Tensor, logits: Tensor, dataset: Dataset
+) -> Figure:
+    """How many test images of each domain get their class by the nearest prototype of a set, or (last row) by logits.
+
+    ``at_random`` are controls, which are rings in the rows of the same names. A line stands at the first set.
+    """
+    right = {name: _right(_nearest(z, one), dataset) for name, one in sets.items()}
+    right["output layer"] = _right(logits.argmax(1), dataset)
+    sizes = [f", {len(one['labels']) / dataset.num_classes:.0f} a class" for one in sets.values()]
+    rings = {name: _right(_nearest(z, one), dataset) for name, one in at_random.items()}
+    domains = [*dataset.group_names, "mean"]
+    figure, axes = plt.subplots(1, len(domains), figsize=(13.5, 3.2), sharey=True)
+    colours = [plots.colour({"one mean": "FedProto", "output layer": "FedAvg"}.get(name, name)) for name in right]
+    look: dict[str, Any] = {"color": "0.45", "ls": "", "marker": "o", "mfc": "none", "mew": 1.6, "ms": 8}
+    for ax, domain in zip(axes, domains, strict=True):
+        values = [one[domain] for one in right.values()]
+        ax.axvline(values[0], color="0.8", lw=1, zorder=0)
+        ax.scatter(values, range(len(values)), c=colours, s=80)
+        for place, name in enumerate(sets):
+            if name in rings:
+                ax.plot(rings[name][domain], place, **look)
+        left = min(values[0] - 5, 81)
+        ax.set(xlim=(left, left + 20), ylim=(len(values) - 0.5, -0.5), xlabel="accuracy (%)")
+        ax.set_title(domain, weight="bold" if domain == "mean" else "normal")
+        ax.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(range(len(right)), [name + size for name, size in zip(right, [*sizes, ""], strict=True)])
+    ring = Line2D([], [], label="random groups, as many and as large", **look)
+    figure.legend(handles=[ring], frameon=False, fontsize="small", loc="outside lower center")
+    return figure
+
+
+def _nearest(z: Tensor, known: Prototypes) -> Tensor:
+    """The class of the prototype with the largest cosine, for each of z."""
+    return known["labels"][(F.normalize(z) @ F.normalize(known["vectors"]).T).argmax(1)]
+
+
+def _right(chosen: Tensor, dataset: Dataset) -> dict[str, float]:
+    """How many of each domain's test images have got their class, in percent, and the mean of these numbers."""
+    assert dataset.test_groups is not None
+    right = 100 * (chosen.cpu() == dataset.test_labels).double()
+    by_domain = {name: float(right[dataset.test_groups == k].mean()) for k, name in enumerate(dataset.group_names)}
+    return by_domain | {"mean": float(np.mean(list(by_domain.values())))}
 
 
 @plots.described("Ten digits, each written, slanted, blended, printed, in scenes")

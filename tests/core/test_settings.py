@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import ROOT, build, models, papers, settings
+from fednb import ROOT, build, data, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import SettingsError
 from fednb.federation import FedAvg
@@ -206,6 +206,15 @@ def test_a_default_that_a_student_changes_in_the_class_reaches_the_run() -> None
     name = line.partition(":")[0]
     assert str(before[name]) != str(after[name]) == str(float(instead.rpartition(" ")[2]))
     assert ledger.key(before) != ledger.key(after)
+
+
+@pytest.mark.parametrize("dataset", [*data.EMBEDDED, "any"])
+def test_no_default_of_a_class_is_overruled_on_data_that_come_with_the_notebooks(
+    dataset: str,
+) -> None:
+    """Where a student changes a default, the notebook's own run must have it."""
+    for method, values in settings._PAPERS["methods"].items():
+        assert values.get(dataset, {}).keys() <= settings.FIELDS.keys(), method
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "None", "class", "x" * 61])

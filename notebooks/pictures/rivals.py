@@ -104,13 +104,13 @@ def learning(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
 
 
 @plots.described(
-    "After ten rounds points are ahead of training alone and whole networks behind, most of all among any classes; in the end,"
-    " among own classes, the whole network is ahead, on the digits and on MNIST"
+    "After ten rounds points are ahead of training alone and whole networks behind, most of all among any classes;"
+    " in the end, among own classes, the whole network is ahead, on the digits and on MNIST"
 )
 def answer() -> Figure:
     """How far each is ahead of training alone, early, late and on MNIST, among all classes and among a client's own."""
     figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.9), sharey=True)
-    titles = ["digits, after 10 rounds", "digits, after 60 rounds", "MNIST, after at least 100"]
+    titles = ["digits, after 10 rounds", "digits, after 60 rounds", "MNIST, after 100 rounds or more"]
     leads: list[Callable[[str, str], Lead]] = [partial(_after, 10), partial(_after, 60), _on_mnist]
     for ax, title, lead in zip(axes, titles, leads, strict=True):
         ax.axvline(0, color="0.6", lw=1, zorder=0)
@@ -133,7 +133,9 @@ def answer() -> Figure:
     return figure
 
 
-@plots.described("With clients that disagree FedAvg and FeSEM fall from the highest places to the lowest; FedPer and SOLO stay where they were")
+@plots.described(
+    "If clients disagree, FedAvg and FeSEM fall from the highest places to the lowest; FedPer and SOLO stay where they were"
+)
 def disagreement(pairs: Mapping[str, Sequence[float]]) -> Axes:
     """Accuracy (%) among own classes at the end of a run in which all clients agree, and of one in which they do not."""
     _, ax = plt.subplots(figsize=(6.5, 3.6))

@@ -29,6 +29,8 @@ CURVES = [
     "fedproc-control",
     "digits-fedssc",
     "digits-fedproto-targets",
+    "digits-fedproto-travels",
+    "digits-fedproto-travels-local",
     "mini-fedplcc-iterations",
     "digits-feddyn-fednova",
     "side-long-beta-0.1",

@@ -1,19 +1,33 @@
 """Pictures of the extra on FedProto's rivals: which part of a network travels, and what that is worth."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fednb import plots
+from fednb import plots, results
+from fednb.leads import Lead, differences, lead_of
 
 _COMMON = "0.6"  # a layer that all clients share
 _CLIENTS = ("#0173b2", "#de8f05", "#029e73")
 _GROUP = "#8f2d56"  # the second cluster's model
 _PLACES = (0.8, 2.0, 3.2)  # of the clients, below the server in the middle
 _LAYERS = 4
+_TRAVELS = {  # from least to most
+    "FedProto": "a point per class: FedProto",
+    "FedPer": "the body: FedPer",
+    "FedRep": "the body: FedRep",
+    "FeSEM": "everything, in clusters: FeSEM",
+    "FedAvg": "everything: FedAvg",
+}
+_ASKED = {  # how a table of these answers ends: words, and how far below its row and how filled a mark is
+    "": ("any of the ten classes", 0.17, False),
+    "-local": ("the client's own classes only", -0.17, True),
+}
 
 
 @plots.described(
@@ -87,3 +101,61 @@ def learning(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("accuracy on own test images (%)")
     return figure
+
+
+@plots.described(
+    "After ten rounds points are ahead of training alone and whole networks behind, most of all among any classes;"
+    " in the end, among own classes, the whole network is ahead, on the digits and on MNIST"
+)
+def answer() -> Figure:
+    """How far each is ahead of training alone, early, late and on MNIST, among all classes and among a client's own."""
+    figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.9), sharey=True)
+    titles = ["digits, after 10 rounds", "digits, after 60 rounds", "MNIST, after 100 rounds or more"]
+    leads: list[Callable[[str, str], Lead]] = [partial(_after, 10), partial(_after, 60), _on_mnist]
+    for ax, title, lead in zip(axes, titles, leads, strict=True):
+        ax.axvline(0, color="0.6", lw=1, zorder=0)
+        for y, method in enumerate(_TRAVELS):
+            for asked, (_, lower, filled) in _ASKED.items():
+                of = lead(asked, method)
+                colour = plots.colour(method)
+                look = {"color": colour, "mfc": colour if filled else "white", "capsize": 3}
+                ax.errorbar(of.mean, y + lower, xerr=of.half_width, fmt="o", **look)
+        ax.set(title=title, xlabel="points ahead of training alone")
+        ax.grid(axis="x", alpha=0.3)
+        ax.tick_params(axis="y", length=0)
+    axes[0].set_yticks(range(len(_TRAVELS)), [*_TRAVELS.values()])
+    axes[0].invert_yaxis()
+    for words, _, filled in _ASKED.values():
+        mark = {"color": "0.4", "mfc": "0.4" if filled else "white"}
+        axes[0].errorbar([], [], xerr=[], fmt="o", capsize=3, label=f"answers with {words}", **mark)
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": 2}
+    figure.legend(frameon=False, fontsize="small", **place)
+    return figure
+
+
+@plots.described(
+    "If clients disagree, FedAvg and FeSEM fall from the highest places to the lowest; FedPer and SOLO stay where they were"
+)
+def disagreement(pairs: Mapping[str, Sequence[float]]) -> Axes:
+    """Accuracy (%) among own classes at the end of a run in which all clients agree, and of one in which they do not."""
+    _, ax = plt.subplots(figsize=(6.5, 3.6))
+    for name, values in pairs.items():
+        ax.plot([0, 1], values, "o-", lw=2, label=name, color=plots.colour(name))
+    ax.set(xlim=(-0.2, 1.05), ylabel="accuracy among own classes (%)")
+    ax.set_xticks([0, 1], ["all call a k alike", "every second client\ncalls it k + 1"])
+    ax.tick_params(axis="x", length=0)
+    ax.grid(axis="y", alpha=0.3)
+    return plots.label_ends(ax)
+
+
+def _after(number: int, asked: str, method: str) -> Lead:
+    """The lead after so many rounds of the digits, over seeds."""
+    curves = results.accuracies(f"digits-fedproto-travels{asked}")
+    ours, alone = (curves[row][number].to_dict() for row in (method, "nothing"))
+    return lead_of([*differences(ours, alone).values()])
+
+
+def _on_mnist(asked: str, method: str) -> Lead:
+    """The lead at the end of the runs of FedProto's Table 2 with three classes for a client."""
+    rows = (f"{method}, stdev 2", "Local, stdev 2")
+    return results.compare(*(results.cell(f"fedproto-2{asked}", row, "n=3") for row in rows))

@@ -1,5 +1,7 @@
 """Of the extra on variants of MOON and FedProc: pictures, and numbers that two papers share."""
 
+import itertools
+
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import Markdown
@@ -7,6 +9,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import partition, plots, results
+
+_CHANGES = {  # of FedProc's published code, beside the slow α: in words, and a colour
+    1: ("1: norm of z is 1", "#0173b2"),
+    2: ("2: cross-entropy alone in round 0", "#029e73"),
+    3: ("3: prototypes by images", "#d55e00"),
+}
+CHOICES = {  # of them, by row of a table
+    "none": frozenset[int](),
+    "1": frozenset({1}),
+    "2": frozenset({2}),
+    "3": frozenset({3}),
+    "1 and 2": frozenset({1, 2}),
+    "1 and 3": frozenset({1, 3}),
+    "2 and 3": frozenset({2, 3}),
+    "1, 2 and 3": frozenset({1, 2, 3}),
+}
+_STEPS = {1: 1.0, 2: 0.7, 3: 1.3}  # so far to the right is a change drawn, so that choices do not meet
 
 
 @plots.described("With the rule of the code a client that is full gets nothing more, without it some do")
@@ -50,30 +69,37 @@ def code_changes() -> Axes:
     return results.draw_forest(lines, sides=("the code", "the paper"))
 
 
-@plots.described("Only with the last change, prototypes by images, is the run with a slow alpha as good as before")
-def staircase() -> Axes:
-    """FedProc's accuracy on the digits as the code's changes are made one after the other."""
-    rows = {
-        "FedProc as\nin the paper": "as printed",
-        "1: norm of z\nis 1": "z of length 1",
-        "4: slow α": "alpha falls over 100 rounds",
-        "2: cross-entropy\nin round 0": "cross entropy alone in round 0",
-        "3: prototypes\nby images": "prototypes weighted with images",
-    }
-    cells = [results.cell("digits-fedproc-ladder", row) for row in rows.values()]
-    _, ax = plt.subplots(figsize=(8.5, 3))
-    edges = np.arange(len(cells) + 1) - 0.5
-    look = {"baseline": None, "color": plots.colour("FedProc")}
-    for seed in cells[0].seeds:
-        label = None if seed else "a seed"
-        ax.stairs([one.by_seed[seed] for one in cells], edges, lw=0.9, alpha=0.6, label=label, **look)
-    ax.stairs([one.mean for one in cells], edges, lw=3, label="their mean", **look)
-    ax.set(ylabel="accuracy (%)", ylim=(40, 100))
-    words = [name if not place else f"+ {name}" for place, name in enumerate(rows)]
-    ax.set_xticks(range(len(rows)), words, fontsize="small")
+@plots.described("Unit norm adds about as much everywhere; the other two changes add little alone and much together")
+def cube() -> Axes:
+    """FedProc's accuracy on the digits with the slow α, for every choice of the other three changes.
+
+    A line is one change more, in the change's colour; if changes added up, lines of a colour would be parallel.
+    """
+    found = {row: results.cell("digits-fedproc-cube", row) for row in CHOICES}
+    _, ax = plt.subplots(figsize=(9.5, 4.6))
+    for (before, made), (after, then) in itertools.permutations(CHOICES.items(), 2):
+        if made < then and len(then - made) == 1:
+            (change,) = then - made
+            ends = [sum(map(_STEPS.__getitem__, one)) for one in (made, then)]
+            heights = [found[before].mean, found[after].mean]
+            ax.plot(ends, heights, color=_CHANGES[change][1], lw=2, zorder=1)
+    for row, made in CHOICES.items():
+        x = sum(map(_STEPS.__getitem__, made))
+        ax.plot([x] * len(found[row].values), found[row].values, ".", color="0.6", ms=6, zorder=0)
+        words = " + ".join(map(str, sorted(made))) or "none"
+        box = {"boxstyle": "round,pad=0.3", "fc": "white", "ec": "0.3"}
+        ax.text(x, found[row].mean, words, ha="center", va="center", bbox=box, zorder=3)
+    paper = results.cell("digits-fedproc-ladder", "as printed").mean
+    ax.axhline(paper, color="0.5", ls="--", lw=1, zorder=0)
+    plots.label(ax, (-0.25, paper), "FedProc as in the paper", (0, 4), color="0.4", fontsize="small")
+    for words, colour in _CHANGES.values():
+        ax.plot([], [], color=colour, lw=2, label=words)
+    ax.plot([], [], ".", color="0.6", ms=6, label="a seed; boxes: the mean of three")
+    ax.set(ylabel="accuracy (%)", xlim=(-0.3, 3.3))
+    ax.set_xticks(range(4), ["the slow α (4) alone", "and one change", "and two", "and three"])
     ax.tick_params(axis="x", length=0)
     ax.grid(axis="y", alpha=0.3)
-    ax.legend(frameon=False, fontsize="small", loc="lower left")
+    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, 0.88))
     return ax
 
 

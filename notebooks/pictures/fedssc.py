@@ -33,12 +33,12 @@ def whose_means() -> Axes:
     """What each kind of class means, or none of them, is worth over FedAvg at two rates: ten seeds each."""
     own, parts, faster = "digits-fedssc-own", "digits-fedssc-parts", "digits-fedssc-rate"
     rows = [
-        ("η = 0.01: a client's own means", own, "its own means"),
+        ("a client's own means", own, "its own means"),
         ("one drawn client's means", own, "one drawn device"),
         ("the means of all clients", own, "all devices"),
         ("no means, but unit norm", own, "FedAvg, z of length 1"),
         ("one drawn client's and MOON's contrast (FedSSC)", parts, "FedSSC"),
-        ("η = 0.03: a client's own means", faster, "without l_moon, own means"),
+        ("a client's own means", faster, "without l_moon, own means"),
         ("one drawn client's means", faster, "without l_moon"),
         ("the means of all clients", faster, "without l_moon, k=10"),
         ("no means, but unit norm", faster, "FedAvg, z of length 1"),
@@ -52,6 +52,9 @@ def whose_means() -> Axes:
         lines.append(results.ForestRow(label, lead, colour, results.numbers(lead)))
     ax = results.draw_forest(lines, sides=("the variant", "plain FedAvg"))
     ax.axhline(4.5, color="0.8", lw=1)  # between the two rates
+    for y, rate in ((0, 0.01), (5, 0.03)):
+        place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+        ax.text(0.98, y, f"at η = {rate}", weight="bold", **place)
     return ax
 
 

@@ -189,6 +189,8 @@ _READERS: dict[str, Reader] = {
     "z_norm": lambda record, _: _logged(record, "z_norm", -1),
     "gradient_ratio/second round": lambda record, _: _gradient_ratio(record, 1),
     "gradient_ratio": lambda record, _: _gradient_ratio(record, -1),
+    "degrees/held together": lambda record, _: _logged(record, "degrees/held together", -1),
+    "degrees/held apart": lambda record, _: _logged(record, "degrees/held apart", -1),
     "median_seconds": _median_seconds,
     "seconds_ratio": _seconds_ratio,
 }

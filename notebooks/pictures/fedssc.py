@@ -11,13 +11,16 @@ from fednb.papers.pictures.fedproc import CONTROL
 from fednb.papers.pictures.foundations import history
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Wedge
 
 from fednb import partition, plots, results
 from fednb.federation import Federation
 
 _CLASSES = ("#440154", "#21918c", "#c25e00")  # a colour for each of three classes
+_SECTOR = 30  # degrees to both sides of a class's arrow, in which its images lie
+_BELOW: dict[str, Any] = {"ha": "center", "va": "top", "size": "small"}
 _CLIENTS = 10  # of the sketch
-_TURNED = 55 + 45 * np.random.default_rng(5).normal(size=_CLIENTS)  # where each of them sees one class, in degrees
+_TURNED = np.array([-20, -2, 16, 33, 47, 59, 71, 85, 103, 132])  # where each of them sees one class, in degrees
 _MEANS = np.stack([np.cos(np.radians(_TURNED)), np.sin(np.radians(_TURNED))], 1)
 _CENTRE = _MEANS.mean(0)
 _WANTED = 45  # degrees from the direction of the mean to the star
@@ -30,12 +33,12 @@ def whose_means() -> Axes:
     """What each kind of class means, or none of them, is worth over FedAvg at two rates: ten seeds each."""
     own, parts, faster = "digits-fedssc-own", "digits-fedssc-parts", "digits-fedssc-rate"
     rows = [
-        ("η = 0.01: a client's own means", own, "its own means"),
+        ("a client's own means", own, "its own means"),
         ("one drawn client's means", own, "one drawn device"),
         ("the means of all clients", own, "all devices"),
         ("no means, but unit norm", own, "FedAvg, z of length 1"),
         ("one drawn client's and MOON's contrast (FedSSC)", parts, "FedSSC"),
-        ("η = 0.03: a client's own means", faster, "without l_moon, own means"),
+        ("a client's own means", faster, "without l_moon, own means"),
         ("one drawn client's means", faster, "without l_moon"),
         ("the means of all clients", faster, "without l_moon, k=10"),
         ("no means, but unit norm", faster, "FedAvg, z of length 1"),
@@ -49,6 +52,9 @@ def whose_means() -> Axes:
         lines.append(results.ForestRow(label, lead, colour, results.numbers(lead)))
     ax = results.draw_forest(lines, sides=("the variant", "plain FedAvg"))
     ax.axhline(4.5, color="0.8", lw=1)  # between the two rates
+    for y, rate in ((0, 0.01), (5, 0.03)):
+        place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+        ax.text(0.98, y, f"at η = {rate}", weight="bold", **place)
     return ax
 
 
@@ -150,14 +156,16 @@ def one_round(federation: Federation) -> Figure:
     return figure
 
 
-def where_classes_go(way: str, num_rounds: int = 40) -> np.ndarray:
-    """Angles (degrees) of three classes, before the first round and after each, on clients that have two of them.
+def where_classes_go(way: str, num_rounds: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Angles (degrees) of three classes before the first round and after each, and the model's accuracy (%).
 
-    All train the cross-entropy of an output layer. ``way`` is "FedAvg", for no more than that, "own"
-    with the contrast with a client's own means, or "shared" with vectors of all three classes.
+    Two clients have two of the classes each, and all train the cross-entropy of an output layer.
+    ``way`` is "FedAvg", for no more than that, "own" with the contrast with a client's own means, or
+    "shared" with vectors of all three classes.
     """
     average, rows = np.radians([92.0, 80.0, 100.0]), np.zeros((3, 2))  # of the network and its output layer
-    path, ends = [average], [average, average]  # ends: of client A and of client B, after their training
+    path, accuracies = [average], [_toy_accuracy(average, rows)]
+    ends = [average, average]  # of client A and of client B, after their training
     for t in range(num_rounds):
         before, ends, layers = ends, [], []
         drawn = np.array([before[0][0], before[t % 2][1], before[1][2]])  # for class 1 A and B in turn
@@ -178,7 +186,15 @@ def where_classes_go(way: str, num_rounds: int = 40) -> np.ndarray:
             layers.append(layer)
         average, rows = np.mean(ends, 0), np.mean(layers, 0)
         path.append(average)
-    return np.degrees(path)
+        accuracies.append(_toy_accuracy(average, rows))
+    return np.degrees(path), np.array(accuracies)
+
+
+def _toy_accuracy(angles: np.ndarray, rows: np.ndarray) -> float:
+    """How many images (%) the output layer gets right, which fill a sector around each class's arrow."""
+    places = angles[:, None] + np.radians(np.linspace(-_SECTOR, _SECTOR, 61))
+    logits = np.stack([np.cos(places), np.sin(places)], 2) @ rows.T
+    return float(100 * (logits.argmax(2) == np.arange(3)[:, None]).mean())
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -188,45 +204,43 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 @plots.described(
-    "Three classes start close together, and client A holds 0 and 1, client B 1 and 2; after six rounds classes 0 and 2"
-    " are far apart only with shared vectors, and FedAvg's get there about ten rounds later"
+    "Three classes start in overlapping sectors, and no client holds both 0 and 2; after five rounds shared vectors have"
+    " parted all three, while FedAvg and own means still mix 0 and 2, and take about twice as long"
 )
-def two_clients(after: int = 6) -> Figure:
-    """How three classes part that two clients have two by two: arrows on a circle, and an angle over the rounds."""
-    figure, axes = plt.subplots(1, 5, figsize=(12.5, 3), width_ratios=(1.1, 1, 1, 1, 1.7), layout="constrained")
+def two_clients(after: int = 5) -> Figure:
+    """How three classes part that two clients have two by two: sectors of a circle, and accuracy over the rounds."""
+    figure, axes = plt.subplots(1, 5, figsize=(12.5, 3.2), width_ratios=(1, 1, 1, 1, 1.5), layout="constrained")
     ways = {"FedAvg": "FedAvg", "own": "own means", "shared": "shared vectors"}
     colours = (plots.colour("FedAvg"), "0.6", plots.colour("FedSSC"))
-    _three_classes(axes[0], where_classes_go("FedAvg", 0)[0])
+    start, (first, *_) = where_classes_go("FedAvg", 0)
+    _three_classes(axes[0], start[0])
     axes[0].set_title("start")
-    for radius, client, held in ((1.45, "A", (1, 0)), (1.7, "B", (1, 2))):  # brackets: who holds what
-        ends = _spread(where_classes_go("FedAvg", 0)[0])[list(held)]
-        axes[0].plot(*(radius * np.transpose([_on_circle(place) for place in np.linspace(*ends)])), color="0.6", lw=1)
-        for k, place in zip(held, ends, strict=True):
-            axes[0].plot(*(radius * _on_circle(place)), "o", ms=5, color=_CLASSES[k])
-        axes[0].text(0.6, radius, f"{client} holds", va="center", size="small")
+    axes[0].text(0, -1.25, f"A has 0 and 1,\nB has 1 and 2\n{first:.0f} % right", **_BELOW)
+    labels = {"FedAvg": (5.2, 61), "own": (6.2, 72), "shared": (3.4, 104)}
     for ax, (way, title), colour in zip(axes[1:], ways.items(), colours, strict=False):
-        path = where_classes_go(way)
+        path, accuracy = where_classes_go(way)
+        dark = colour if way != "own" else "0.4"
         _three_classes(ax, path[after])
-        ax.set_title(title, color=colour if way != "own" else "0.4")
-        between = np.degrees(np.arccos(np.cos(np.radians(path[:, 0] - path[:, 2]))))
-        axes[4].plot(between, "--" if way == "own" else "-", color=colour, lw=2)
-    for x, y, (way, title), colour in zip((12.5, 22, 6.5), (64, 92, 124), ways.items(), colours, strict=True):
-        axes[4].text(x, y, title, color=colour if way != "own" else "0.4", size="small", va="center")
-    axes[2].text(0, -1.35, f"after {after} rounds", ha="center", size="small")
+        ax.set_title(title, color=dark)
+        ax.text(0, -1.25, f"after {after} rounds\n{accuracy[after]:.0f} % right", **_BELOW)
+        axes[4].plot(accuracy[:16], "--" if way == "own" else "-", color=colour, lw=2)
+        axes[4].text(*labels[way], title, color=dark, size="small", va="center")
     axes[4].axvline(after, color="0.8", lw=1, zorder=0)
-    axes[4].set(xlabel="communication round", ylabel="between 0 and 2 (degrees)", ylim=(0, 135), yticks=(0, 60, 120))
+    axes[4].set(xlabel="communication round", ylabel="accuracy (%)", ylim=(25, 110))
+    axes[4].set(xticks=(0, 5, 10, 15), yticks=(33, 67, 100))
     return figure
 
 
 def _three_classes(ax: Axes, angles: np.ndarray) -> None:
-    """Draw the three classes as arrows on the circle, with their names."""
+    """Draw the three classes as arrows on the circle, each in the sector of its images, with their names."""
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
     for k, place in enumerate(_spread(angles)):
-        arrow: dict[str, Any] = {"arrowstyle": "-", "color": _CLASSES[k], "lw": 2.5, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", tuple(_on_circle(angles[k])), (0, 0), arrowprops=arrow)
+        edges = (angles[k] - _SECTOR, angles[k] + _SECTOR)
+        ax.add_patch(Wedge((0, 0), 1, *edges, color=_CLASSES[k], alpha=0.25, lw=0))
+        ax.plot(*np.transpose([(0, 0), _on_circle(angles[k])]), color=_CLASSES[k], lw=2.5)
         text: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold"}
         ax.text(*(1.2 * _on_circle(place)), str(k), color=_CLASSES[k], **text)
-    ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.9), aspect="equal")
+    ax.set(xlim=(-1.3, 1.3), ylim=(-2.1, 1.35), aspect="equal")
     ax.axis("off")
 
 
@@ -249,26 +263,28 @@ def _spread(angles: np.ndarray, least: float = 14.0) -> np.ndarray:
 
 
 @plots.described(
-    "Either contrast opens the angles: own means mostly those of classes that one client holds, shared vectors all alike"
+    "From own to shared means the mean angle falls where one client holds both classes, and grows where none does, on nearly"
+    " every seed; FedAvg's angles are smaller"
 )
-def pairs(angles: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Axes:
-    """Angles between two classes in some networks: a dot is a pair, a bar the mean of its column.
-
-    ``angles``: for each training those of pairs that a client holds together, and those of the others.
-    """
-    _, ax = plt.subplots(figsize=(7.6, 3.2))
-    chance = np.random.default_rng(0)
-    looks = (("0.55", "one client holds both classes"), (plots.colour("FedSSC"), "no client holds both"))
-    for i, of_training in enumerate(angles.values()):
-        for shift, degrees, (colour, label) in zip((-0.17, 0.17), of_training, looks, strict=True):
-            x = i + shift + chance.uniform(-0.08, 0.08, len(degrees))
-            ax.scatter(x, degrees, s=18, color=colour, alpha=0.6, lw=0, label=None if i else label)
-            ax.plot([i + shift - 0.13, i + shift + 0.13], [np.mean(degrees)] * 2, color=colour, lw=3)
-    ax.set_xticks(range(len(angles)), list(angles))
-    ax.set(ylabel="angle between two classes (degrees)")
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
-    ax.legend(frameon=False, fontsize="small", **place)
-    return ax
+def angles_between() -> Figure:
+    """Mean angles between two classes of the averaged network: an arrow from own to shared means for each seed."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+    columns = {"one client holds both": "0.45", "no client holds both": plots.colour("FedSSC")}
+    rows = {"FedAvg": "FedAvg", "its own means": "own means", "one drawn device": "shared vectors"}
+    for ax, (column, colour) in zip(axes, columns.items(), strict=True):
+        angles = [results.cell("digits-fedssc-angles", row, column).values for row in rows]
+        own, shared = angles[1:]
+        for x, values in enumerate(angles):
+            look = {"fc": "none" if x < 2 else colour, "ec": colour, "s": 26, "zorder": 3}
+            ax.scatter([x] * len(values), values, **look)
+            ax.plot([x - 0.22, x - 0.1], [np.mean(values)] * 2, color=colour, lw=3)
+        for start, end in zip(own, shared, strict=True):
+            arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": colour, "alpha": 0.7, "shrinkA": 4, "shrinkB": 4}
+            ax.annotate("", (2, end), (1, start), arrowprops=arrow)
+        ax.set_xticks(range(3), list(rows.values()))
+        ax.set(title=column, xlim=(-0.4, 2.4))
+    axes[0].set_ylabel("mean angle of two classes (degrees)")
+    return figure
 
 
 @plots.described(
@@ -281,6 +297,11 @@ def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
     Pale is what no client receives: both parts of FedAvg's, and the scatter where the mean of all is sent.
     """
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.3), layout="constrained", width_ratios=(1, 1, 1, 1.2))
+    titles = {
+        "plain FedAvg": "plain FedAvg:\nnobody receives a mean",
+        "one client": "one client's mean is sent:\nboth parts are received",
+        "all clients": "the mean of all is sent:\nonly the bias is received",
+    }
     received = {"plain FedAvg": (), "one client": ("bias", "scatter"), "all clients": ("bias",)}
     dark = {"bias": "0.3", "scatter": plots.colour("FedSSC")}
     highest = max((training.bias + training.scatter).max() for training in trainings.values())
@@ -293,11 +314,13 @@ def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
         }.items():
             is_sent = part in received[name]
             axes[i].fill_between(rounds, low, high, color=dark[part], alpha=1 if is_sent else 0.25, lw=0, label=part)
-        axes[i].set(title=name, ylim=(0, 1.05 * highest), xlabel="communication round", xticks=rounds[1::2])
+        axes[i].set_title(titles[name], size="medium")
+        axes[i].set(ylim=(0, 1.05 * highest), xlabel="communication round", xticks=rounds[1::2])
         axes[3].plot(rounds, training.accuracy, style, ms=4, color=colour, label=name)
     axes[0].set_ylabel("error, 1 \u2212 cosine")
     axes[1].legend(frameon=False, fontsize="small")
-    axes[3].set(title="test accuracy (%)", xlabel="communication round", xticks=rounds[1::2])
+    axes[3].set_title("test accuracy (%)", size="medium")
+    axes[3].set(xlabel="communication round", xticks=rounds[1::2])
     axes[3].legend(frameon=False, fontsize="small", loc="lower right")
     return figure
 

@@ -1,12 +1,13 @@
 """FedSSC: its losses against literal loops, its schedule, and the draw of whose representations are shared."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
 from fednb.papers.fedssc import FedSSCVariants as FedSSC
-from fednb.papers.fedssc import class_weight
+from fednb.papers.fedssc import MeasuredFedSSC, class_weight
 from fednb.papers.readings import local_and_shared_contrastive
 from literal import (
     agree,
@@ -194,3 +195,28 @@ def test_two_stages_train_the_encoder_and_then_the_classifier(federate):
         assert (entry["loss/cross_entropy"] == 0) == (t < 9)
         assert (entry["loss/class_contrast"] == 0) == (t in (0, 9))
         assert ("loss/model_contrast" in entry) == (0 < t < 9)
+
+
+def test_the_logged_angles_are_those_of_class_means_over_all_images(federate):
+    """In the averaged network; held together: a client has images enough of both classes."""
+    least = 12
+    fed = federate(MeasuredFedSSC(min_images=least), num_rounds=1, local_epochs=1)
+    plain = federate(FedSSC(min_images=least), num_rounds=1, local_epochs=1)
+    entry, without = fed.run_round(), plain.run_round()
+    for name, value in without.items():  # it trains as FedSSC does
+        assert "seconds" in name or entry[name] == value
+    labels = torch.cat([client.labels for client in fed.clients])
+    with fed.at_work(fed.clients[0]) as client:
+        client.load({"model": fed.server["model"]})
+        images = [fed.images.inputs(client.indices) for client in fed.clients]
+        z = torch.cat([client.model(x).representation for x in images])
+    means = {k: z[labels == k].mean(0).tolist() for k in labels.unique().tolist()}
+    degrees = {"held together": [], "held apart": []}
+    for first, second in combinations(means, 2):
+        counts = [client.labels.bincount(minlength=1 + max(means)) for client in fed.clients]
+        meet = any(count[first] >= least and count[second] >= least for count in counts)
+        angle = math.degrees(math.acos(cosine(means[first], means[second])))
+        degrees["held together" if meet else "held apart"].append(angle)
+    for name, angles in degrees.items():
+        logged = entry.get(f"loss/degrees/{name}")
+        assert logged == (pytest.approx(np.mean(angles), abs=0.02) if angles else None)

@@ -31,15 +31,12 @@ def ideas_and_controls(tables: Mapping[str, Sequence[str]]) -> Figure:
         ax.set(xlim=(0, 10), ylim=(-0.4, 7.4))
         ax.axis("off")
         draw(ax)
-    for ax, (table, rows) in zip(axes[1], tables.items(), strict=True):
-        _runs(ax, table, rows)
+    tests = ("images of a client's own style", "classes mixed as a client's own", "all classes alike")
+    for ax, (table, rows), test in zip(axes[1], tables.items(), tests, strict=True):
+        _lines(ax, {row: list(results.cell(table, row).by_seed.values()) for row in rows})
+        ax.set_xlabel(f"tested on {test}")
     axes[1, 0].set_ylabel("accuracy (%)")
     return figure
-
-
-def _runs(ax: Axes, table: str, rows: Sequence[str]) -> None:
-    """The recorded runs of a table."""
-    _lines(ax, {row: list(results.cell(table, row).by_seed.values()) for row in rows})
 
 
 @plots.described("Final test accuracy of FedAvg, the method and its control; a line connects the runs of a seed")
@@ -58,7 +55,15 @@ def _lines(ax: Axes, found: Mapping[str, Sequence[float]]) -> None:
     ax.plot(places, values, "o-", color="0.75", ms=4, lw=1)
     for place, mean, colour in zip(places, values.mean(1), ("0.25", _OWN, "#cc3311"), strict=True):
         ax.plot([place - 0.22, place + 0.22], [mean, mean], color=colour, lw=4, solid_capstyle="butt", zorder=3)
-        ax.annotate(f"{mean:.1f}", (place + 0.25, mean), color=colour, weight="bold", va="center", size=11)
+        ax.annotate(
+            f"{mean:.1f}",
+            (place + 0.25, mean),
+            color=colour,
+            weight="bold",
+            va="center",
+            size=11,
+            bbox={"fc": "white", "ec": "none", "pad": 0.5, "alpha": 0.8},
+        )
     ax.set_xticks(places, [arm.replace(", ", ",\n").replace("own statistics", "own statistics\n") for arm in found])
     ax.set_xlim(-0.4, len(found) - 0.4)
     ax.grid(axis="y", alpha=0.3)

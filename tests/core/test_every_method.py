@@ -78,7 +78,6 @@ LIMITS = [
     ("FedPLCC", {"lam1": 0.0, "lam2": 0.0}, "FedAvg", {"lam2": 1.0}),
     ("FedProto+FedAvg", {"lam": 0.0}, "FedAvg", {"lam": 1.0}),
     ("FCCL+", {"public": "nothing", "teacher": False}, "FedAvg", {"teacher": True}),
-    ("FCCL+", {"public": "nothing", "home_first": True}, "FCCL+", {"public": "photographs"}),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the extra on three more methods: what is different in each, and one run of each."""
+"""Pictures of the extra on three more methods: what is different in each, and ten runs beside those of a control."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fednb import plots
+from fednb import plots, results
 
 _SHARED = "0.75"  # layers that travel
 _CLIENTS = ("#0173b2", "#de8f05", "#029e73")
@@ -19,21 +19,54 @@ _OWN = "C0"
 
 
 @plots.described(
-    "Three drawings of a server and clients: coloured layers stay; a second model on a spring; arrows of unlike width"
+    "Above, a server and clients for each method: coloured layers stay; a second model on a spring; arrows of unlike width. "
+    "Below, ten runs each of FedAvg, the method and its control; a line connects the runs of a seed"
 )
-def three_answers() -> Figure:
-    """A server above three clients, for each method: which layers stay, which model, which weight."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8))
-    for ax, title in zip(
-        axes, ("FedBN: what travels", "Ditto: what a client keeps", "FedDisco: how much it counts"), strict=True
-    ):
+def ideas_and_controls(tables: Mapping[str, Sequence[str]]) -> Figure:
+    """For FedBN, Ditto and FedDisco: the idea drawn, and by the name of a table its rows FedAvg, method and control."""
+    figure, axes = plt.subplots(2, len(tables), figsize=(13, 7), gridspec_kw={"height_ratios": [1.15, 1]})
+    titles = ("FedBN: what travels", "Ditto: what a client keeps", "FedDisco: how much it counts")
+    for ax, title, draw in zip(axes[0], titles, (_fedbn, _ditto, _feddisco), strict=True):
         ax.set_title(title)
-        ax.set(xlim=(0, 10), ylim=(0, 7.4))
+        ax.set(xlim=(0, 10), ylim=(-0.4, 7.4))
         ax.axis("off")
-    _fedbn(axes[0])
-    _ditto(axes[1])
-    _feddisco(axes[2])
+        draw(ax)
+    tests = ("images of a client's own style", "classes mixed as a client's own", "all classes alike")
+    for ax, (table, rows), test in zip(axes[1], tables.items(), tests, strict=True):
+        _lines(ax, {row: list(results.cell(table, row).by_seed.values()) for row in rows})
+        ax.set_xlabel(f"tested on {test}")
+    axes[1, 0].set_ylabel("accuracy (%)")
     return figure
+
+
+@plots.described("Final test accuracy of FedAvg, the method and its control; a line connects the runs of a seed")
+def ends(found: Mapping[str, Sequence[float]]) -> Figure:
+    """Final accuracies (%) by arm, [seeds] each."""
+    figure, ax = plt.subplots(figsize=(6.5, 3.2))
+    _lines(ax, found)
+    ax.set_ylabel("accuracy (%)")
+    return figure
+
+
+def _lines(ax: Axes, found: Mapping[str, Sequence[float]]) -> None:
+    """A line for each seed through the arms, and a bar at each arm's mean."""
+    values = np.array(list(found.values()))
+    places = np.arange(len(found))
+    ax.plot(places, values, "o-", color="0.75", ms=4, lw=1)
+    for place, mean, colour in zip(places, values.mean(1), ("0.25", _OWN, "#cc3311"), strict=True):
+        ax.plot([place - 0.22, place + 0.22], [mean, mean], color=colour, lw=4, solid_capstyle="butt", zorder=3)
+        ax.annotate(
+            f"{mean:.1f}",
+            (place + 0.25, mean),
+            color=colour,
+            weight="bold",
+            va="center",
+            size=11,
+            bbox={"fc": "white", "ec": "none", "pad": 0.5, "alpha": 0.8},
+        )
+    ax.set_xticks(places, [arm.replace(", ", ",\n").replace("own statistics", "own statistics\n") for arm in found])
+    ax.set_xlim(-0.4, len(found) - 0.4)
+    ax.grid(axis="y", alpha=0.3)
 
 
 def _fedbn(ax: Axes) -> None:
@@ -83,20 +116,3 @@ def _way(ax: Axes, x: float, lw: float) -> None:
     """The way between the client at x and the server."""
     look: dict[str, Any] = {"arrowstyle": "<->", "color": "0.35", "lw": lw}
     ax.annotate("", (5 + 0.35 * (x - 5), 4.8), (x, 3.4), arrowprops=look)
-
-
-@plots.described("Final test accuracy of each arm for three seeds; a line connects the arms of a seed")
-def ends(found: Mapping[str, Sequence[float]], measured: str = "test accuracy (%)") -> Figure:
-    """Final accuracies (%) by arm, [seeds] each: a dot for a seed, a line through the dots of one seed."""
-    figure, ax = plt.subplots(figsize=(1.5 + 2.2 * len(found), 3.2))
-    values = np.array(list(found.values()))
-    places = np.arange(len(found))
-    for seed, of_seed in enumerate(values.T):
-        ax.plot(places, of_seed, color="0.8", lw=1.5, zorder=1)
-        ax.annotate(f"seed {seed}", (places[-1], of_seed[-1]), (8, 0), textcoords="offset points", va="center", size=9)
-    for place, name, of_arm in zip(places, found, values, strict=True):
-        ax.scatter(np.full(len(of_arm), place), of_arm, s=55, color="0.35" if name == "FedAvg" else _OWN, zorder=2)
-    ax.set_xticks(places, list(found))
-    ax.set(xlim=(-0.4, len(found) - 0.4), ylabel=measured)
-    ax.grid(axis="y", alpha=0.3)
-    return figure

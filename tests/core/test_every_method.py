@@ -77,6 +77,7 @@ LIMITS = [
     ("FedPLCC", {"lam1": 0.0, "lam2": 0.0}, "FedAvg", {"lam1": 1.0}),
     ("FedPLCC", {"lam1": 0.0, "lam2": 0.0}, "FedAvg", {"lam2": 1.0}),
     ("FedProto+FedAvg", {"lam": 0.0}, "FedAvg", {"lam": 1.0}),
+    ("FCCL+", {"public": "nothing", "teacher": False}, "FedAvg", {"teacher": True}),
 ]
 
 

@@ -176,7 +176,7 @@ CHANGES = [  # runs, and settings of which each, changed alone, changes them
     (RESNET, {"pretrained": True}),
     (DOMAINS, {"per_domain": 128, "balanced_draw": False, "test_per_domain": 50}),
     ({"method": "FedPLCC"}, {"equal": True}),
-    (PUBLIC, {"public": "digits", "public_size": 64, "public_batch": 32}),
+    (PUBLIC, {"public": "digits", "public_size": 64, "public_batch": 32, "home_first": True, "teacher": False}),
 ]
 # fmt: on
 CHANGES = {

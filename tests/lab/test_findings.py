@@ -25,6 +25,8 @@ WITHOUT_DIRECTION = {
     "side-twins",
     "fednova-on-digits",
     "fednova-momentum",
+    "fedbn-statistics",
+    "feddisco-classes",
 }
 FINDINGS = claims_file().findings
 

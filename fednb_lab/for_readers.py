@@ -28,6 +28,8 @@ CURVES = [
     "fedproc-2",
     "fedproc-control",
     "digits-fedssc",
+    "digits-fedssc-own",
+    "digits-fedssc-rate",
     "digits-fedproto-targets",
     "digits-fedproto-travels",
     "digits-fedproto-travels-local",

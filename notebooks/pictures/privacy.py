@@ -89,7 +89,7 @@ def _side_by_side(images: np.ndarray) -> np.ndarray:
     return rows.transpose(0, 2, 1, 3).reshape(rows.shape[0] * framed.shape[1], -1)
 
 
-@plots.described("Only with the victim's own network are the strokes those of the original, and only of a single image")
+@plots.described("With the victim's own network a single image's strokes come back, and of fifteen those that they share")
 def reconstructions(
     found: Sequence[Mapping[str, Tensor]], alike: pd.DataFrame, numbers: Sequence[int], repeats: int, victims: int = 5
 ) -> Figure:

@@ -75,7 +75,7 @@ def curves(ax: Axes, alone: Accuracies, pulled: Accuracies) -> None:
         ax.plot(range(0, 7, 2), values, line, ms=4, color=colour)
         plots.label(ax, (6, values[-1]), name, (8, shift), color=colour, va="center")
     ax.axhline(100 / 3, color="0.6", lw=1)
-    plots.label(ax, (6, 100 / 3), "a guess", (8, 0), color="0.4", va="center")
+    plots.label(ax, (6, 100 / 3), "a guess", (14, 0), color="0.4", va="center")
     ax.set(xlabel="epochs of the newcomer", xticks=range(0, 7, 2), ylim=(25, 100))
 
 
@@ -104,8 +104,8 @@ def gains(rows: Mapping[str, Sequence[float]]) -> Axes:
     """How far newcomers are ahead of training alone (points): a line for each federation, and the 95 % interval."""
     _, ax = plt.subplots(figsize=(8, 3.2))
     places = range(len(rows))
-    for values in zip(*rows.values(), strict=True):
-        ax.plot(values, places, "o-", color="0.75", lw=1, ms=4)
+    for of_federation in zip(*rows.values(), strict=True):
+        ax.plot(of_federation, places, "o-", color="0.75", lw=1, ms=4)
     for place, values in enumerate(rows.values()):
         mean, half_width = interval(values)
         colour = "black" if place else plots.colour("FedProto")

@@ -34,51 +34,97 @@ def two_spaces() -> Figure:
     return fig
 
 
-def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
-    """How often (%) the nearest image of another client is of the same class."""
+@plots.described("Spaces meet from a common start; from different starts only with the pull, and less well")
+def meeting(close: Mapping[str, Sequence[tuple[float, float]]]) -> Axes:
+    """How often (%) the nearest image of another client is of the same class: a bar for the mean, a dot for a seed."""
     _, ax = plt.subplots(figsize=(7, 2.8))
-    places = range(len(close))
-    ax.barh(places, list(close.values()), color=[plots.colour(name) for name in close], height=0.6)
-    for place, value in enumerate(close.values()):
-        plots.label(ax, (max(value, by_chance), place), f"{value:.0f}", (4, 0), va="center")
+    by_chance = float(np.mean([chance for pairs in close.values() for _, chance in pairs]))
+    for place, (name, pairs) in enumerate(close.items()):
+        values = [value for value, _ in pairs]
+        ax.barh(place, np.mean(values), color=plots.colour(name), height=0.6)
+        ax.plot(values, [place] * len(values), "o", color="white", mec="black", ms=5)
+        plots.label(ax, (max(*values, by_chance), place), f"{np.mean(values):.0f}", (8, 0), va="center")
     ax.axvline(by_chance, color="black", ls=":")
     ax.annotate("by chance", (by_chance + 1, -0.62), va="center")
-    ax.set_yticks(places, list(close))
+    ax.set_yticks(range(len(close)), list(close))
     ax.set(xlim=(0, 105), ylim=(len(close) - 0.5, -0.85))
     ax.set_xlabel("the nearest image of another client is of the same class (%)")
     return ax
 
 
-@plots.described("Class means of own images are best from the beginning; received prototypes begin at chance")
-def ways_to_classify(epochs: Sequence[int], alone: pd.DataFrame, pulled: pd.DataFrame) -> Axes:
-    """Accuracies (%) of newcomers over epochs: a colour for each way to classify, a row for each epoch."""
-    _, ax = plt.subplots(figsize=(7.5, 3.8))
-    for place, way in enumerate(alone):
-        colour = f"C{place}"
-        ax.plot(epochs, alone[way], "o:", ms=4, color=colour)
-        ax.plot(epochs, pulled[way], "o-", ms=4, color=colour)
-        plots.label(ax, (epochs[-1], pulled[way].iloc[-1]), way, (8, 0), color=colour, va="center")
+Accuracies = Sequence[pd.DataFrame]  # of the newcomers of each federation
+OUTPUT_LAYER = "accuracy/local classes"
+WAYS = {
+    "output layer": OUTPUT_LAYER,
+    "nearest received prototype": "accuracy/received prototype",
+    "nearest own class mean": "accuracy/own class mean",
+}
+
+
+def mean_of(accuracies: Accuracies, way: str) -> np.ndarray:
+    """A way's accuracies (%) after 0, 2, 4 and 6 epochs, mean over federations."""
+    return np.mean([one[way] for one in accuracies], axis=0)
+
+
+def curves(ax: Axes, alone: Accuracies, pulled: Accuracies) -> None:
+    """The output layer's accuracy over epochs, alone (dotted) and pulled, with names at their ends."""
+    first, second = mean_of(alone, OUTPUT_LAYER), mean_of(pulled, OUTPUT_LAYER)
+    up = 4 if first[-1] > second[-1] else -4  # keeps the names apart where the ends are near
+    looks = (("alone", first, "o:", "0.35", up), ("pulled", second, "o-", plots.colour("FedProto"), -up))
+    for name, values, line, colour, shift in looks:
+        ax.plot(range(0, 7, 2), values, line, ms=4, color=colour)
+        plots.label(ax, (6, values[-1]), name, (8, shift), color=colour, va="center")
     ax.axhline(100 / 3, color="0.6", lw=1)
-    plots.label(ax, (epochs[-1], 100 / 3), "a guess", (8, 0), color="0.4", va="center")
-    ax.plot([], [], "-", color="0.3", label="pulled to the federation's prototypes")
-    ax.plot([], [], ":", color="0.3", label="alone")
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(0.0, 0.66))
-    ax.set(xlabel="epochs of the newcomer", ylabel="accuracy (%), mean of five federations")
-    ax.set(xticks=list(epochs), ylim=(25, 100))
-    return ax
+    plots.label(ax, (6, 100 / 3), "a guess", (14, 0), color="0.4", va="center")
+    ax.set(xlabel="epochs of the newcomer", xticks=range(0, 7, 2), ylim=(25, 100))
 
 
-@plots.described("Both kinds of targets help in every federation, and fixed vectors help more than prototypes do")
+@plots.described("Own class means are good before any training, received prototypes stay at a guess; the pull speeds up")
+def ways_to_classify(alone: Accuracies, pulled: Accuracies) -> Figure:
+    """Left, three ways to classify, before and after training alone; right, the output layer, alone and pulled."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), width_ratios=(1.15, 1), layout="constrained")
+    for place, way in enumerate(WAYS.values()):
+        first, *_, last = mean_of(alone, way)
+        for shift, value, shade in ((-0.19, first, "0.2"), (0.19, last, "0.72")):
+            left.barh(place + shift, value, height=0.36, color=shade)
+            plots.label(left, (value, place + shift), f"{value:.0f}", (4, 0), va="center")
+    left.axvline(100 / 3, color="black", ls=":")
+    left.annotate("a guess", (100 / 3 + 1, -0.62), va="center")
+    for height, shade, text in ((0.1, "0.2", "before any training"), (0.42, "0.5", "after six epochs alone")):
+        left.text(62, 0.6 + height, text, color=shade, va="center")
+    left.set_yticks(range(len(WAYS)), list(WAYS))
+    left.set(xlim=(0, 108), ylim=(2.5, -0.85), xlabel="accuracy (%), mean of five federations")
+    curves(right, alone, pulled)
+    right.set_ylabel("output layer: accuracy (%)")
+    return fig
+
+
+@plots.described("Prototypes of the wrong class help as much as those of the own class; zero helps more on average")
 def gains(rows: Mapping[str, Sequence[float]]) -> Axes:
-    """How far newcomers are ahead (points): a grey dot for each federation, and the 95 % interval over them."""
-    _, ax = plt.subplots(figsize=(8, 2.5))
-    colours = (plots.colour("FedProto"), "0.2", "0.2")
-    for place, (values, colour) in enumerate(zip(rows.values(), colours, strict=True)):
-        ax.plot(values, [place - 0.15] * len(values), "o", color="0.7", ms=6)
+    """How far newcomers are ahead of training alone (points): a line for each federation, and the 95 % interval."""
+    _, ax = plt.subplots(figsize=(8, 3.2))
+    places = range(len(rows))
+    for of_federation in zip(*rows.values(), strict=True):
+        ax.plot(of_federation, places, "o-", color="0.75", lw=1, ms=4)
+    for place, values in enumerate(rows.values()):
         mean, half_width = interval(values)
-        ax.errorbar(mean, place + 0.15, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
+        colour = "black" if place else plots.colour("FedProto")
+        ax.errorbar(mean, place, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8, lw=2, zorder=3)
+        plots.label(ax, (mean, place), f"{mean:.0f}", (0, 9), color=colour, ha="center")
     ax.axvline(0, color="0.6", lw=1)
-    ax.grid(axis="x", alpha=0.3)
-    ax.set_yticks(range(len(rows)), list(rows))
-    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="ahead, in points of accuracy")
+    ax.annotate("training alone", (0.2, len(rows) - 0.62), color="0.4", va="center")
+    ax.set_yticks(places, list(rows))
+    ax.get_yticklabels()[0].set_color(plots.colour("FedProto"))
+    ax.set(ylim=(len(rows) - 0.4, -0.6), xlabel="ahead of training alone, in points of accuracy")
     return ax
+
+
+@plots.described("With ten outputs the pull helps; with the newcomer's own three training alone is ahead")
+def detour(panels: Mapping[str, tuple[Accuracies, Accuracies]]) -> Figure:
+    """The output layer's accuracy, alone and pulled; a panel for each choice of outputs in the cross-entropy."""
+    fig, axes = plt.subplots(1, 2, figsize=(10, 3.2), sharey=True, layout="constrained")
+    for ax, (title, (alone, pulled)) in zip(axes, panels.items(), strict=True):
+        curves(ax, alone, pulled)
+        ax.set_title(f"cross-entropy over {title}")
+    axes[0].set_ylabel("output layer: accuracy (%)")
+    return fig

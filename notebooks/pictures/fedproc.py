@@ -11,6 +11,7 @@ from fednb.papers.pictures import scheme
 from fednb.papers.pictures.foundations import history
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from torch import Tensor
 
 from fednb import plots, results
@@ -75,24 +76,22 @@ def _mixed() -> Tensor:
     return lengths[..., None] * torch.stack([angles.cos(), angles.sin()], -1)
 
 
-def _trained(images: Tensor, loss: str, steps: int = 100) -> tuple[Tensor, Tensor, Tensor]:
-    """The images [3, n, 2] after each step of gradient descent, which vectors [3, 2] they see, and the angles between.
+def _trained(images: Tensor, loss: str, steps: int = 100) -> tuple[Tensor, Tensor]:
+    """The images [3, n, 2] after each step of gradient descent, [T, 3, n, 2], and the vectors [3, 2] that they see at last.
 
     The loss is ``cross-entropy`` of an output layer, which learns, too; the same ``with the line``; or the ``pull`` alone,
-    whose vectors are the prototypes. Returned are images [T, 3, n, 2], vectors at the end, and mean angles [T] in degrees.
+    whose vectors are the prototypes.
     """
     z = images.flatten(0, 1).clone().requires_grad_()
     rows = 0.3 * torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
     rows.requires_grad_()
     labels = torch.arange(3).repeat_interleave(images.shape[1])
-    path, angles = [], []
+    path = []
     for _ in range(steps + 1):
         prototypes = F.normalize(z.detach().unflatten(0, (3, -1)).mean(1), dim=-1)
         vectors = prototypes if loss == "pull" else rows
         seen = z if loss == "cross-entropy" else F.normalize(z, dim=-1)
         path.append(z.detach().clone())
-        cosines = F.cosine_similarity(z, vectors[labels]).detach().clamp(-1, 1)
-        angles.append(cosines.arccos().rad2deg().mean())
         entropy = F.cross_entropy(seen @ vectors.T, labels, reduction="sum")
         of_z, of_rows = torch.autograd.grad(entropy, (z, rows), allow_unused=True)
         used = vectors.detach().clone()
@@ -100,38 +99,26 @@ def _trained(images: Tensor, loss: str, steps: int = 100) -> tuple[Tensor, Tenso
             z -= 0.1 * of_z
             if of_rows is not None:  # the pull does not read the rows
                 rows -= 0.01 * of_rows
-    return torch.stack(path).unflatten(1, (3, -1)), used, torch.stack(angles)
+    return torch.stack(path).unflatten(1, (3, -1)), used
 
 
 @plots.described(
-    "With the cross-entropy the images become about twice as long and stay beside their arrows; with the line, and with "
-    "the pull, they keep their length and turn onto them"
+    "With the cross-entropy the points become about twice as long and end beside their arrow; with the line, and with "
+    "the pull, they keep their length and turn onto it"
 )
 def toys() -> Figure:
     """What the cross-entropy, without and with the line, and the pull alone do with free points in the plane."""
     images = _mixed()
-    figure = plt.figure(figsize=(11, 3.2), layout="constrained")
-    grid = figure.add_gridspec(2, 4, width_ratios=[1.3, 1.3, 1.3, 1])
-    length = figure.add_subplot(grid[0, 3])
-    angle = figure.add_subplot(grid[1, 3], sharex=length)
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.7))
     looks = {
-        "cross-entropy": ("cross-entropy", {"color": plots.colour("FedAvg")}),
-        "line": ("cross-entropy with the line", {"color": CONTROL}),
-        "pull": ("pull alone", {"color": plots.colour("FedProc"), "ls": "--"}),
+        "cross-entropy": ("cross-entropy", plots.colour("FedAvg")),
+        "line": ("cross-entropy with the line", CONTROL),
+        "pull": ("pull alone", plots.colour("FedProc")),
     }
-    for column, (loss, (title, look)) in enumerate(looks.items()):
-        path, vectors, angles = _trained(images, loss)
-        ax = figure.add_subplot(grid[:, column])
-        _draw_images(ax, images, path[-1], vectors)
-        ax.set_title(title, color=look["color"])
-        length.plot(path.norm(dim=-1).mean((1, 2)), lw=2, **look)
-        angle.plot(angles, lw=2, **look)
-    length.set(ylim=(0, 2.5), title="mean length of z")
-    length.tick_params(labelbottom=False)
-    angle.set(ylim=(0, 115), yticks=(0, 45, 90), xlabel="step", title="mean angle to its arrow (°)")
-    for ax in (length, angle):
-        ax.title.set_fontsize("medium")
-        ax.grid(alpha=0.3)
+    for ax, (loss, (title, colour)) in zip(axes, looks.items(), strict=True):
+        path, vectors = _trained(images, loss)
+        _draw_images(ax, path, vectors)
+        ax.set_title(title, color=colour)
     return figure
 
 
@@ -162,15 +149,23 @@ def line_and_pull() -> Axes:
     return ax
 
 
-def _draw_images(ax: Axes, before: Tensor, after: Tensor, vectors: Tensor) -> None:
-    """Images [3, n, 2] as dots, before as rings, and the vectors [3, 2] as arrows, all at their length."""
+def _draw_images(ax: Axes, path: Tensor, vectors: Tensor, shown: int = 1) -> None:
+    """Where the images [T, 3, n, 2] of one class start and end, and the way of its vector of [3, 2]; the others pale."""
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
-    for of_class, was, vector, colour in zip(after, before, vectors, CLASSES, strict=True):
-        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", vector.tolist(), (0, 0), arrowprops=arrow)
-        ax.scatter(*was.T, s=9, facecolors="none", edgecolors=[colour], lw=0.6, alpha=0.6)
-        ax.scatter(*of_class.T, s=14, color=colour, alpha=0.8, lw=0, zorder=3)
-    ax.set(xlim=(-3.3, 3.2), ylim=(-1.6, 2.8), aspect="equal")
+    for k in sorted(range(3), key=lambda k: k == shown):  # the shown one lies above
+        colour = CLASSES[k] if k == shown else "0.87"
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (2.4 * F.normalize(vectors[k], dim=0)).tolist(), (0, 0), arrowprops=arrow)
+        ax.scatter(*path[-1, k].T, s=28, color=[colour], lw=0, zorder=3)
+    ax.plot(*path[:, shown].permute(2, 0, 1), color=CLASSES[shown], lw=0.6, alpha=0.35)
+    rings = {"facecolors": "white", "edgecolors": [CLASSES[shown]], "lw": 0.9, "zorder": 2.5}
+    ax.scatter(*path[0, shown].T, s=18, **rings)
+    length = path[-1, shown].norm(dim=1).mean()
+    cosines = F.cosine_similarity(path[-1, shown], vectors[shown].expand_as(path[-1, shown]))
+    off = cosines.clamp(-1, 1).arccos().rad2deg().mean()
+    told = f"length {length:.1f}, {off:.0f}° from the arrow"
+    ax.text(0, -1.6, told, ha="center", color=CLASSES[shown])
+    ax.set(xlim=(-2.5, 2.5), ylim=(-1.7, 2.5), aspect="equal")
     ax.axis("off")
 
 
@@ -195,10 +190,10 @@ def bundle_to_move(temperature: float = 1.0) -> None:
 )
 def pull() -> Figure:
     """Where the contrast turns images of one class on a circle, and how hard it pulls over the angle."""
-    layout: dict[str, Any] = {"width_ratios": [1, 1, 1.5]}
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.3), gridspec_kw=layout)
+    layout: dict[str, Any] = {"width_ratios": [1, 1, 1.4]}
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.5), gridspec_kw=layout)
     _draw_pull(left, 1.0, "τ = 1")
-    _draw_pull(middle, 0.1, "τ = 0.1, arrows at a tenth")
+    _draw_pull(middle, 0.1, "τ = 0.1")
     _draw_pull_by_angle(right)
     return figure
 
@@ -213,20 +208,24 @@ def _slopes(angles: Tensor, temperature: float) -> Tensor:
 
 
 def _draw_pull(ax: Axes, temperature: float, title: str) -> None:
-    """Steps down the gradient, times τ, of images of one class around a star of three prototypes."""
+    """Where the gradient turns images of one class around a star of three prototypes; arrows on the scale of the curve."""
     corners = torch.tensor([90.0, 210.0, 330.0]).deg2rad()
     star = torch.stack([corners.cos(), corners.sin()], -1)
-    angles = torch.arange(0, 360, 20).deg2rad()
+    angles = torch.arange(12, 360, 36).deg2rad()
     dots = torch.stack([angles.cos(), angles.sin()], -1)
     along = torch.stack([-angles.sin(), angles.cos()], -1)
-    arrows = -0.4 * temperature * along * _slopes(angles - corners[0], temperature)[:, None]
+    slopes = _slopes(angles - corners[0], temperature)
+    size = torch.where(slopes.abs() < 0.1, 5 * slopes.abs(), 0.5 + (slopes.abs() / 0.1).clamp(1).log10())
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
     for prototype, colour in zip(star, (CLASSES[0], "0.75", "0.75"), strict=True):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
         ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
-    ax.scatter(*dots.T, s=12, color=CLASSES[0], alpha=0.6, lw=0)
-    ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.014)
-    ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", title=title)
+    arrows = -0.22 * along * (size * slopes.sign())[:, None]
+    look: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.012}
+    moved = size > 0.1
+    ax.quiver(*dots[moved].T, *arrows[moved].T, color="0.2", **look)
+    ax.scatter(*dots.T, s=38, color=CLASSES[0], lw=0, zorder=3)
+    ax.set(xlim=(-1.5, 1.5), ylim=(-1.35, 1.35), aspect="equal", title=title)
     ax.axis("off")
 
 
@@ -239,34 +238,45 @@ def _draw_pull_by_angle(ax: Axes) -> None:
     for temperature, line, place in ((1.0, "-", (97, 0.3)), (0.1, "--", (125, 11))):
         ax.plot(degrees, _slopes(degrees.deg2rad(), temperature), line, lw=2.5, **look)
         plots.label(ax, place, f"τ = {temperature:g}", (0, 0), **look)
-    ax.text(4, -4, "the wrong way", color="0.4", size="small", va="center")
+    ax.text(4, -4, "it leads away", color="0.4", size="small", va="center")
     powers = (-10, -1, -0.1, 0, 0.1, 1, 10)
     ax.set_yscale("symlog", linthresh=0.1, linscale=0.5)
     ax.set_yticks(powers, [f"{power:g}" for power in powers])
     ax.minorticks_off()
     ax.set_xticks(range(0, 181, 30))
-    ax.set(xlim=(0, 180), ylim=(-20, 30), xlabel="angle between z and its prototype (degrees)", ylabel="pull")
+    ax.set(xlim=(0, 180), ylim=(-20, 30), xlabel="angle between z and its prototype (degrees)")
+    ax.set_ylabel("pull towards the prototype")
     ax.grid(alpha=0.3)
 
 
 @plots.described(
     "Where their prototypes are equally accurate, FedProc's clients agree better than FedAvg's: without the line until "
-    "about 85 %, with it to the end"
+    "about 85 %, with it almost to the end"
 )
-def agreement(paths: Mapping[str, Sequence[tuple[float, float]]]) -> Axes:
+def agreement(paths: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
     """How well clients agree on their classes (degrees), over the accuracy (%) of the nearest prototype.
 
-    ``paths``: accuracy and agreement after each round, by method.
+    ``paths``: accuracy and agreement after each round, by method. Left without the line, right with it.
     """
-    _, ax = plt.subplots(figsize=(8.5, 3.9))
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharex=True, sharey=True)
     for name, path in paths.items():
-        look: dict[str, Any] = {"color": _colour(name), "ls": "--" if "with the line" in name else "-"}
-        ax.plot(*zip(*path, strict=True), marker="o", lw=2, ms=6, label=name, **look)
-    ax.legend(loc="lower right", frameon=False, handlelength=3.5)
-    ax.set(xlabel="test accuracy of the nearest prototype (%)", ylabel="agreement (degrees)")
-    ax.set(xlim=(7, 100), ylim=(0, 90))
-    ax.grid(alpha=0.3)
-    return ax
+        ax, look = axes[int("with the line" in name)], {"color": _colour(name)}
+        points = np.array(path)
+        ax.plot(*points.T, lw=2, alpha=0.7, **look)
+        ax.scatter(*points[:-1].T, s=22, zorder=3, **look)
+        ax.scatter(*points[-1], s=110, zorder=3, **look)
+        upper = name.startswith("FedProc")
+        beside: dict[str, Any] = look | {"ha": "right" if upper else "left"}
+        beside["path_effects"] = [withStroke(linewidth=3, foreground="white")]
+        for t in sorted({1, 5, len(path)} & set(range(1, len(path) + 1))):
+            plots.label(ax, path[t - 1], str(t), (-3, 8) if upper else (5, -14), **beside)
+        name = name.removesuffix(" with the line")
+        plots.label(ax, path[min(3, len(path) - 1)], name, (-12, 6) if upper else (14, -6), **beside)
+    for ax, title in zip(axes, ("without the line", "with the line"), strict=True):
+        ax.set(title=title, xlabel="test accuracy of the nearest prototype (%)", ylim=(-9, 92))
+        ax.grid(alpha=0.3)
+    axes[0].set(xlim=(7, 103), ylabel="agreement (degrees)")
+    return figure
 
 
 def _look(name: str) -> dict[str, Any]:

@@ -157,7 +157,10 @@ _OF_THE_PAPER = {  # our table, the reported one
 _IN_COLOUR = ("FedAvg", "FPL", "FedPLVM", "FedPLCC")
 
 
-@plots.described("Lines from each method's reported difference from FedAvg to ours: on Office-10 few cross, elsewhere many")
+@plots.described(
+    "Lines from each method's reported difference from FedAvg to ours: on Office-10 few cross, elsewhere many. On Digit-5 "
+    "FedPLCC falls, and without its pull it rises"
+)
 def beside_print() -> Figure:
     """Each method's difference from FedAvg in accuracy: left as reported, right the mean of ours, a ring if of one run.
 
@@ -176,6 +179,8 @@ def beside_print() -> Figure:
             filled = colour if len(cell.values) > 1 else "white"
             ax.plot(1, ends[1], "o", color=colour, mfc=filled, ms=8, mew=2, zorder=3)
             names.append((ends[1], row.removesuffix(" (Ours)"), colour if coloured else "0.45"))
+        if name == "Digit-5":
+            names.append(_contrast_alone(ax))
         ax.set(title=name, xlim=(-0.05, 1.05), xticks=[0, 1], xticklabels=["reported", "ours"])
         _names_at(ax, names)
     axes[0].set_ylabel("accuracy minus FedAvg's (points)")
@@ -186,6 +191,16 @@ def beside_print() -> Figure:
     below: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
     figure.legend(handles=handles, frameon=False, fontsize="small", **below)
     return figure
+
+
+def _contrast_alone(ax: Axes) -> tuple[float, str, str]:
+    """On Digit-5, FedPLCC without its pull: dashed, from the reported difference from FedAvg to that of one run."""
+    rows, colour = ("L_contra w/, L_corr w/o", "L_contra w/o, L_corr w/o"), plots.colour("FedPLCC")
+    reported, ours = results.printed("FedPLCC Table V"), [results.cell("fedplcc-5-short", row, "Avg.").mean for row in rows]
+    ends = [reported[rows[0]]["Avg."] - reported[rows[1]]["Avg."], float(np.subtract(*ours))]
+    ax.plot([0, 1], ends, "--", color=colour, lw=1.8, zorder=2)
+    ax.plot(1, ends[1], "o", color=colour, mfc="white", ms=8, mew=2, zorder=3)
+    return ends[1], "FedPLCC, no pull", colour
 
 
 def _names_at(ax: Axes, names: list[tuple[float, str, str]], gap: float = 2.4) -> None:
@@ -207,9 +222,9 @@ def _names_at(ax: Axes, names: list[tuple[float, str, str]], gap: float = 2.4) -
     "Accuracy over the learning rate: the contrast's curve lies left of FedAvg's, is lower, and ends in runs that diverged"
 )
 def rates() -> Figure:
-    """Accuracy over the learning rate, of FedAvg and of the contrast alone with a large weight.
+    """Accuracy over the learning rate, of FedAvg and of the contrast alone with a large factor.
 
-    Dashed is what the contrast's curve would be if its weight of ten were a rate ten times larger.
+    Dashed is what the contrast's curve would be if its factor of ten were a rate ten times larger.
     """
     figure, ax = plt.subplots(figsize=(8.6, 3.8))
     lines = {"FedAvg": "FedAvg", "contrast, λ₁ = 10": "FedPLCC"}
@@ -247,6 +262,47 @@ def _crosses(ax: Axes, rate: float, number: int, colour: str) -> None:
     ax.plot(places, [4] * number, "x", color=colour, ms=6, mew=1.5)
 
 
+_PARTS = {  # with, instead of: table and rows
+    ("contrast with clusters", "with one mean of a class"): ("mini-fedplcc-one-mean", "clusters", "one mean"),
+    ("contrast", "plain FedAvg"): ("mini-fedplcc-parts", "L_contra w/, L_corr w/o", "L_contra w/o, L_corr w/o"),
+    ("root of the cosine", "a cosine as steep at 0.8"): ("mini-fedplcc-power", "α = 0.5, τ = 0.07", "α = 1, τ = 0.125"),
+    ("contrast and pull", "the contrast alone"): ("mini-fedplcc-parts", "L_contra w/, L_corr w/", "L_contra w/, L_corr w/o"),
+    ("pull to half of a class", "to all of it"): (
+        "mini-fedplcc-parts",
+        "L_contra w/, L_corr w/",
+        "L_contra w/, L_corr phi=1",
+    ),
+    ("shares of images", "equal shares"): ("mini-fedplcc-weights", "W as printed", "W = 1/N"),
+    ("shares of images", "weights of 1 (not fair)"): ("mini-fedplcc-weights", "W as printed", "W = 1"),
+}
+
+
+@plots.described(
+    "Differences with intervals, without the pull: clusters instead of one mean and the contrast gain nothing sure, "
+    "the root a little. With it: the pull loses, half and shares gain nothing sure, shares gain over weights of 1"
+)
+def parts() -> Axes:
+    """What each part of FedPLCC is worth on the five domains, over what stands in its place; grey is not a fair control."""
+    rows = []
+    for (_, instead), (table, ahead, behind) in _PARTS.items():
+        lead = results.compare(results.cell(table, ahead, "Avg."), results.cell(table, behind, "Avg."))
+        colour = "0.65" if "not fair" in instead else plots.colour("FedPLCC")
+        rows.append(results.ForestRow(instead, lead, colour, results.numbers(lead)))
+    ax = results.draw_forest(rows, sides=("“with”", "“instead of”"))
+    ax.figure.set_size_inches(9.6, 4.2)
+    look: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "va": "center", "annotation_clip": False}
+    ax.set_yticks([])
+    for place, (first, second) in enumerate([("with", "instead of"), *_PARTS], start=-1):
+        weight = "bold" if place < 0 else "normal"
+        look["color"] = "0.5" if "not fair" in second else "black"
+        for x, text in ((-340, first), (-170, second)):
+            ax.annotate(text, (0, place), (x, 0), textcoords="offset points", weight=weight, **look)
+    ax.axhline(2.5, color="0.8", lw=1)  # between the two groups
+    for place, text in ((0, "no pull"), (3, "with pull")):
+        ax.text(0.99, place, text, weight="bold", ha="right", va="center", transform=ax.get_yaxis_transform())
+    return ax
+
+
 @plots.described("FedPLCC's mean accuracy and FedAvg's over rounds, and on each of the five domains after the last round")
 def beside_fedavg(by_method: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Of records' metrics: the mean accuracy by round, and the last accuracy on each domain."""
@@ -266,28 +322,32 @@ def beside_fedavg(by_method: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
+_AS = {"one mean": "FedProto", "each client's mean": "FedProto", "output layer": "FedAvg"}  # whose colours these have
+
+
 @plots.described(
-    "Accuracy on each domain, and their mean, by the nearest prototype of four sets and by the output layer; rings are "
-    "random groups"
+    "Accuracy on each domain, and their mean, by the nearest prototype of five sets and by the output layer; rings are "
+    "random groups. Each client's mean is better than one mean, clients' clusters are better still, the server's are not"
 )
 def by_prototypes(
     sets: Mapping[str, Prototypes], at_random: Mapping[str, Prototypes], z: Tensor, logits: Tensor, dataset: Dataset
 ) -> Figure:
     """How many test images of each domain get their class by the nearest prototype of a set, or (last row) by logits.
 
-    ``at_random`` are controls, which are rings in the rows of the same names. A line stands at the first set.
+    ``at_random`` are controls, which are rings in the rows of the same names. Lines stand at the two sets without clusters.
     """
     right = {name: _right(_nearest(z, one), dataset) for name, one in sets.items()}
     right["output layer"] = _right(logits.argmax(1), dataset)
     sizes = [f", {len(one['labels']) / dataset.num_classes:.0f} a class" for one in sets.values()]
     rings = {name: _right(_nearest(z, one), dataset) for name, one in at_random.items()}
     domains = [*dataset.group_names, "mean"]
-    figure, axes = plt.subplots(1, len(domains), figsize=(13.5, 3.2), sharey=True)
-    colours = [plots.colour({"one mean": "FedProto", "output layer": "FedAvg"}.get(name, name)) for name in right]
+    figure, axes = plt.subplots(1, len(domains), figsize=(13.5, 3.5), sharey=True)
+    colours = [plots.colour(_AS.get(name, name)) for name in right]
     look: dict[str, Any] = {"color": "0.45", "ls": "", "marker": "o", "mfc": "none", "mew": 1.6, "ms": 8}
     for ax, domain in zip(axes, domains, strict=True):
         values = [one[domain] for one in right.values()]
-        ax.axvline(values[0], color="0.8", lw=1, zorder=0)
+        for place, style in enumerate(("-", ":")):
+            ax.axvline(values[place], color=plots.colour("FedProto"), ls=style, lw=1.2, alpha=0.6, zorder=0)
         ax.scatter(values, range(len(values)), c=colours, s=80)
         for place, name in enumerate(sets):
             if name in rings:
@@ -354,7 +414,7 @@ def four_groups(outlier: float = 7.5) -> Tensor:
     return torch.from_numpy(np.concatenate([*groups, [(outlier, 3.2)]]))
 
 
-@plots.described("Arrows from each point to its nearest, clusters, arrows between means, fewer clusters")
+@plots.described("Arrows from each point to its nearest, clusters, arrows between means, fewer clusters and their means")
 def steps_of_finch(points: Tensor) -> Figure:
     """Four frames: arrows to nearest points, what they join, and the same with the means."""
     figure, axes = plt.subplots(1, 4, figsize=(13, 2.6), sharex=True, sharey=True)
@@ -385,9 +445,11 @@ def _frame(ax: Axes, points: Tensor, step: int) -> None:
         colours = [f"C{int(c)}" for c in first]
     if step > 2:
         nodes = torch.stack([points[first == c].mean(0) for c in first.unique()])
-        ax.plot(*nodes.T, "k+", ms=11)
     if step > 3:
+        nodes = torch.stack([points[last == c].mean(0) for c in last.unique()])
         colours = [f"C{int(first[last == c].min())}" for c in last]
+    if step > 2:
+        ax.plot(*nodes.T, "k+", ms=11)
     ax.scatter(*points[:-1].T, c=colours[:-1], s=30)
     ax.scatter(*points[-1:].T, c=colours[-1:], s=60, marker="D")
     if step % 2:

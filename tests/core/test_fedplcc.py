@@ -313,6 +313,22 @@ def test_what_is_sent_and_kept_by_hand(ragged, name):
     assert all(client.memory == {} for client in fed.clients)
 
 
+def test_with_one_mean_a_class_has_the_mean_of_its_clients_means_and_weight_1(ragged):
+    fed = ragged(FedPLCCReadings(lam1=0.3, lam2=3.0, one_mean=True), CLASSES_OF)
+    fed.run_round()
+    uploads = fed.exchange(fed.server, fed.clients, 1)
+    for client, upload in zip(fed.clients, uploads, strict=True):
+        (z, y), sent = representations(fed, upload["model"], client), upload["prototypes"]
+        assert sent["labels"].tolist() == CLASSES_OF[client.id]
+        for k, vector in zip(sent["labels"].tolist(), sent["vectors"], strict=True):
+            torch.testing.assert_close(vector, z[y == k].mean(0))
+    kept = fed.method.aggregate(fed.server, uploads, 1)["prototypes"]
+    assert kept["labels"].tolist() == [0, 1, 2] and kept["weights"].tolist() == [1, 1, 1]
+    for k, vector in enumerate(kept["vectors"]):
+        means = [u["prototypes"]["vectors"][u["prototypes"]["labels"] == k] for u in uploads]
+        torch.testing.assert_close(vector, torch.cat(means).mean(0))
+
+
 # --- FCCL+: what a client learns from public images
 
 

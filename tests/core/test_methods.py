@@ -175,7 +175,7 @@ CHANGES = [  # runs, and settings of which each, changed alone, changes them
     (FEW_WAYS | {"dataset": "mnist", "shots": 3, "test_shots": 1}, {"heterogeneous": True}),
     (RESNET, {"pretrained": True}),
     (DOMAINS, {"per_domain": 128, "balanced_draw": False, "test_per_domain": 50}),
-    ({"method": "FedPLCC"}, {"equal": True}),
+    ({"method": "FedPLCC"}, {"equal": True, "one_mean": True}),
     (PUBLIC, {"public": "digits", "public_size": 64, "public_batch": 32, "home_first": True, "teacher": False}),
 ]
 # fmt: on

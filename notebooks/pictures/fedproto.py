@@ -92,12 +92,12 @@ def a_round(fedproto: Mapping[str, Any], fedavg: Mapping[str, Any]) -> Axes:
 
 
 @plots.described("Each client has a few digits, and no two clients need have the same")
-def who_has_what(federation: Federation, metrics: Metrics) -> Axes:
+def who_has_what(federation: Federation, accuracies: Sequence[float]) -> Axes:
     """Who has which digit, and with what accuracy (%) a run has ended."""
     ax = plt.figure(figsize=(5.4, 3.5)).subplots()
     dataset = federation.dataset
     plots.split(federation.parts, dataset.labels.numpy(), dataset.num_classes, ax)
-    ax.set_title(f"who has which digit; accuracy at the end: {metrics[-1]['accuracy']:.1f} %", size=12)
+    ax.set_title(f"who has which digit; accuracy at the end: {accuracies[-1]:.1f} %", size=12)
     return ax
 
 
@@ -282,7 +282,7 @@ def _few(ax: Axes, histories: Mapping[str, Metrics]) -> Axes:
         if len(histories) < 3:
             ax.plot(history["round"], accuracy, lw=0.8, alpha=0.45, color=colour)
         smooth = accuracy.rolling(5, center=True, min_periods=1).mean()
-        ax.plot(history["round"], smooth, lw=2.5, color=colour, label=name)
+        ax.plot(history["round"], smooth, lw=2.5, color=colour, ls=_style_of(colour), label=name)
     ax.set(xlabel="communication round", ylabel="accuracy among own classes (%)")
     ax.set_title("five images of a class, one run (means of five rounds)", size=12)
     ax.legend(frameon=False, loc="lower right")
@@ -290,7 +290,7 @@ def _few(ax: Axes, histories: Mapping[str, Metrics]) -> Axes:
 
 
 @plots.described(
-    "Pulled to everybody's means, to a pattern, and to zero: accuracy rises earlier than alone, and the gain falls to 0 in the end"
+    "Pulled to everybody's means, a pattern, or zero, accuracy rises earlier than alone; in the end the gain is 0"
 )
 def targets(histories: Mapping[str, Metrics]) -> Figure:
     """A run with each pull, and what recorded pulls gain."""
@@ -300,27 +300,32 @@ def targets(histories: Mapping[str, Metrics]) -> Figure:
     return figure
 
 
+def _style_of(colour: str) -> str:
+    """Dashes for what lies above another line."""
+    return "--" if colour == _ZERO else "-"
+
+
 def _gains(ax: Axes) -> None:
-    """What pulls gain over none after each round: means over seeds, with 95 % intervals as bands."""
+    """What pulls gain over none: means over seeds and five rounds, with 95 % intervals as bands."""
     recorded = results.accuracies("digits-fedproto-targets")
     nothing = recorded["nothing, 100 rounds"]
     looks = {
-        "zero, for every class": ("zero, for every class", _ZERO),
         "blocks, never learnt": ("a pattern that nobody has learnt", _NEVER_LEARNT),
+        "zero, for every class": ("zero, for every class", _ZERO),
         "everybody's means (FedProto)": ("everybody's means (FedProto)", _SUM),
         "only its own means": ("only its own means", "0.5"),
     }
     for row, (name, colour) in looks.items():
         gains = recorded[f"{row}, 100 rounds"] - nothing
-        leads = [lead_of(list(gains[t])) for t in gains.columns]
+        smooth = gains.T.rolling(5, center=True, min_periods=1).mean().T
+        leads = [lead_of(list(smooth[t])) for t in smooth.columns]
         middle = np.array([lead.mean for lead in leads])
         half = np.array([lead.half_width for lead in leads])
-        smooth = pd.Series(middle).rolling(5, center=True, min_periods=1).mean()
-        ax.plot(gains.columns, smooth, color=colour, lw=2.5, label=name)
-        ax.fill_between(gains.columns, middle - half, middle + half, color=colour, alpha=0.1, lw=0)
+        ax.plot(gains.columns, middle, color=colour, lw=2.5, ls=_style_of(colour), label=name)
+        ax.fill_between(gains.columns, middle - half, middle + half, color=colour, alpha=0.12, lw=0)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(xlabel="communication round", ylabel="points more than with no pull")
-    ax.set_title(f"a pull to ... gains: {len(nothing)} seeds, means of five rounds", size=12)
+    ax.set_title(f"a pull to ... gains: {len(nothing)} seeds, 95 % bands, means of five rounds", size=12)
     ax.legend(frameon=False, loc="upper right", fontsize="small")
 
 
@@ -373,10 +378,7 @@ def own_classes() -> Figure:
     names = {"FedAvg": "FedAvg", "Local": "training alone", "FedProto": "FedProto"}
     for ax, n in zip(axes, (3, 4, 5), strict=True):
         for shift, (name, label) in zip((-0.06, 0, 0.06), names.items(), strict=True):
-            paper, own = (
-                results.cell(table, f"{name}, stdev 2", f"n={n}")
-                for table in ("fedproto-2", "fedproto-2-local")
-            )
+            paper, own = (results.cell(table, f"{name}, stdev 2", f"n={n}") for table in ("fedproto-2", "fedproto-2-local"))
             colour = plots.colour(paper.method)
             for seed, accuracy in paper.by_seed.items():
                 ends = [accuracy, own.by_seed[seed]]

@@ -88,10 +88,21 @@ class FindingContext:
         """Give the lead after a round, as `points`."""
         return self._lead_in(slice(round_number - 1, round_number), *rows)
 
-    def _lead_in(
+    def difference_after(self, round_number: int, *rows: Any) -> float:
+        """Give the lead after a round, to compute with."""
+        lead = self._compare_in(slice(round_number - 1, round_number), *rows).lead
+        return _number(lead.mean)
+
+    def _lead_in(self, rounds: slice, table: str, ahead: str, behind: str, *column: str) -> str:
+        comparison = self._compare_in(rounds, table, ahead, behind, *column)
+        if not comparison.lead.judged:
+            raise _NotRun(f"{table}, {ahead} and {behind}, with {MIN_SEEDS} seeds")
+        return words.lead(comparison, comparison.ahead.unit)
+
+    def _compare_in(
         self, rounds: slice, table: str, ahead: str, behind: str, column: str | None = None
-    ) -> str:
-        """Give the lead of the means over some rounds of each run's curve."""
+    ) -> Comparison:
+        """Compare the means over some rounds of each run's curve."""
         cells = []
         for row in (ahead, behind):
             cell = self._cell(table, row, column)
@@ -100,10 +111,7 @@ class FindingContext:
                 curve = run.record["metrics"][cell.measure.curve]
                 runs.append(run._replace(value=float(np.mean(curve[rounds]))))
             cells.append(cell.with_runs(runs))
-        comparison = compare_cells(*cells)
-        if not comparison.lead.judged:
-            raise _NotRun(f"{table}, {ahead} and {behind}, with {MIN_SEEDS} seeds")
-        return words.lead(comparison, cells[0].unit)
+        return compare_cells(*cells)
 
     def printed_lead(self, *rows: Any) -> str:
         """Give the printed lead: ``2.8``."""

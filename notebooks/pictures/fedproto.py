@@ -13,12 +13,13 @@ from matplotlib.patches import Rectangle
 from scipy.special import softmax
 
 from fednb import data, plots, results
+from fednb.federation import Federation
 from fednb.leads import lead_of
-from fednb.partition import Parts
 
 _CLIENTS = ("#8c6bb1", "#2a9d8f")
 _SUM = plots.colour("FedProto")
 _NEVER_LEARNT = "#0173b2"
+_ZERO = "black"
 _DIGITS = ("#0173b2", "#de8f05", "#029e73", "#cc78bc")
 _MARKERS = ("o", "^", "s", "D")
 _ROUNDS = 30  # of the clients in the plane
@@ -90,18 +91,14 @@ def a_round(fedproto: Mapping[str, Any], fedavg: Mapping[str, Any]) -> Axes:
     return ax
 
 
-@plots.described("Left: few classes per client. Right: training alone ends close below FedProto")
-def a_run(accuracies: Mapping[str, Metrics], parts: Parts, dataset: data.Dataset) -> Figure:
-    """Who has which digit, and accuracy (%) over rounds by method."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.7), width_ratios=(1, 1.4))
-    plots.split(parts, dataset.labels.numpy(), dataset.num_classes, left, "who has which digit")
-    for method, metrics in accuracies.items():
-        history = pd.DataFrame(metrics)
-        label = "training alone" if method == "Local" else method
-        right.plot(history["round"], history["accuracy"], lw=2, color=plots.colour(method), label=label)
-    right.set(xlabel="communication round", ylabel="the classifier's accuracy (%)")
-    right.legend(frameon=False, loc="lower right")
-    return figure
+@plots.described("Each client has a few digits, and no two clients need have the same")
+def who_has_what(federation: Federation, accuracies: Sequence[float]) -> Axes:
+    """Who has which digit, and with what accuracy (%) a run has ended."""
+    ax = plt.figure(figsize=(5.4, 3.5)).subplots()
+    dataset = federation.dataset
+    plots.split(federation.parts, dataset.labels.numpy(), dataset.num_classes, ax)
+    ax.set_title(f"who has which digit; accuracy at the end: {accuracies[-1]:.1f} %", size=12)
+    return ax
 
 
 # --- clients in the plane: the idea of the paper, small enough to be looked at
@@ -276,55 +273,59 @@ def few(histories: Mapping[str, Metrics]) -> Axes:
 
 
 def _few(ax: Axes, histories: Mapping[str, Metrics]) -> Axes:
-    colours = {"training alone": plots.colour("Local"), "FedProto": _SUM, "never learnt": _NEVER_LEARNT}
+    colours = {"training alone": plots.colour("Local"), "FedProto": _SUM}
+    colours |= {"never learnt": _NEVER_LEARNT, "zero": _ZERO}
     for name, metrics in histories.items():
         history = pd.DataFrame(metrics)
         colour = colours[name]
         accuracy = history["accuracy/local classes"]
-        ax.plot(history["round"], accuracy, lw=0.8, alpha=0.45, color=colour)
+        if len(histories) < 3:
+            ax.plot(history["round"], accuracy, lw=0.8, alpha=0.45, color=colour)
         smooth = accuracy.rolling(5, center=True, min_periods=1).mean()
-        ax.plot(history["round"], smooth, lw=2.5, color=colour, label=name)
+        ax.plot(history["round"], smooth, lw=2.5, color=colour, ls=_style_of(colour), label=name)
     ax.set(xlabel="communication round", ylabel="accuracy among own classes (%)")
-    ax.set_title("five images of a class, one run (thick: means of five rounds)", size=12)
+    ax.set_title("five images of a class, one run (means of five rounds)", size=12)
     ax.legend(frameon=False, loc="lower right")
     return ax
 
 
 @plots.described(
-    "Learnt targets and a regular pattern; with both, accuracy rises earlier than alone, and the gain falls to 0 in the end"
+    "Pulled to everybody's means, a pattern, or zero, accuracy rises earlier than alone; in the end the gain is 0"
 )
-def targets(learnt: np.ndarray, never_learnt: np.ndarray, histories: Mapping[str, Metrics]) -> Figure:
-    """Two sets of targets, [K, D] each, as images; a run with each, and what recorded pulls gain."""
-    figure, axes = plt.subplots(2, 2, figsize=(12, 6.4), height_ratios=(1, 1.7))
-    named = (("everybody's means (FedProto)", learnt), ("never learnt", never_learnt))
-    for ax, (title, vectors) in zip(axes[0], named, strict=True):
-        ax.imshow(vectors, cmap="gray_r", aspect="auto", interpolation="nearest")
-        ax.set(xlabel="feature", ylabel="class", yticks=range(0, len(vectors), 3))
-        ax.set_title(title, size=12)
-    _few(axes[1, 0], histories)
-    _gains(axes[1, 1])
+def targets(histories: Mapping[str, Metrics]) -> Figure:
+    """A run with each pull, and what recorded pulls gain."""
+    figure, (run, recorded) = plt.subplots(1, 2, figsize=(12, 4.4))
+    _few(run, histories)
+    _gains(recorded)
     return figure
 
 
+def _style_of(colour: str) -> str:
+    """Dashes for what lies above another line."""
+    return "--" if colour == _ZERO else "-"
+
+
 def _gains(ax: Axes) -> None:
-    """What pulls gain over none after each round: means over seeds, with 95 % intervals as bands."""
+    """What pulls gain over none: means over seeds and five rounds, with 95 % intervals as bands."""
     recorded = results.accuracies("digits-fedproto-targets")
     nothing = recorded["nothing, 100 rounds"]
     looks = {
-        "blocks, never learnt": ("never learnt", _NEVER_LEARNT),
+        "blocks, never learnt": ("a pattern that nobody has learnt", _NEVER_LEARNT),
+        "zero, for every class": ("zero, for every class", _ZERO),
         "everybody's means (FedProto)": ("everybody's means (FedProto)", _SUM),
         "only its own means": ("only its own means", "0.5"),
     }
     for row, (name, colour) in looks.items():
         gains = recorded[f"{row}, 100 rounds"] - nothing
-        leads = [lead_of(list(gains[t])) for t in gains.columns]
+        smooth = gains.T.rolling(5, center=True, min_periods=1).mean().T
+        leads = [lead_of(list(smooth[t])) for t in smooth.columns]
         middle = np.array([lead.mean for lead in leads])
         half = np.array([lead.half_width for lead in leads])
-        ax.plot(gains.columns, middle, color=colour, lw=2, label=name)
-        ax.fill_between(gains.columns, middle - half, middle + half, color=colour, alpha=0.15, lw=0)
+        ax.plot(gains.columns, middle, color=colour, lw=2.5, ls=_style_of(colour), label=name)
+        ax.fill_between(gains.columns, middle - half, middle + half, color=colour, alpha=0.12, lw=0)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(xlabel="communication round", ylabel="points more than with no pull")
-    ax.set_title(f"a pull to ... gains: {len(nothing)} seeds, 95 % bands", size=12)
+    ax.set_title(f"a pull to ... gains: {len(nothing)} seeds, 95 % bands, means of five rounds", size=12)
     ax.legend(frameon=False, loc="upper right", fontsize="small")
 
 
@@ -368,42 +369,35 @@ def printed_spreads(share: float) -> Figure:
     return fig
 
 
-@plots.described("Left, accuracies lie close together; right, FedAvg, FedProx and FeSEM are ahead of FedProto")
+@plots.described(
+    "FedAvg's lines rise from below FedProto's to above them when all choose among own classes; training alone stays flat"
+)
 def own_classes() -> Figure:
-    """All rivals for n = 3: as the paper compares, and all choosing among a client's classes."""
-    fig, axes = plt.subplots(1, 2, figsize=(12, 4.1), sharex=True, sharey=True)
-    names = {name: name for name in ("FedAvg", "FedProx", "FeSEM", "FedPer", "FedRep")}
-    names |= {"Local": "training alone", "FedProto": "FedProto"}
-    names |= {"FedProto-mh": "FedProto, unlike networks"}
-    for ax, table in zip(axes, ("fedproto-2", "fedproto-2-local"), strict=True):
-        _beside_print(ax, table, names, "n=3")
-        ax.set(xlabel="accuracy (%)")
-    _both_tables(axes[0])
-    axes[0].set_xlim(90.7, 99.5)
-    axes[0].set_title("as the paper compares (rings: what it reports)")
-    axes[1].set_title("all choose among the client's own classes")
-    fig.suptitle("MNIST, n = 3")
-    return fig
-
-
-def ahead_of_fedavg() -> pd.DataFrame:
-    """By how many points FedProto is ahead of FedAvg on MNIST, as the paper compares and among own classes."""
-    tables = {"as the paper compares": "fedproto-2", "all choose among own classes": "fedproto-2-local"}
-    found: dict[str, list[str]] = {}
-    for how, table in tables.items():
-        for column in ("n=3", "n=4", "n=5"):
-            sides = [results.cell(table, f"{name}, stdev 2", column) for name in ("FedProto", "FedAvg")]
-            found.setdefault(how, []).append(results.in_words(results.compare(*sides)).replace("-", "−"))
-    return pd.DataFrame(found, pd.Index(["n = 3", "n = 4", "n = 5"], name="FedProto − FedAvg (points)"))
-
-
-def _both_tables(ax: Axes) -> None:
-    """Name the ring of FedAvg in the lowest line, and add the one that the paper's other table has."""
-    here = results.cell("fedproto-2", "FedAvg, stdev 2", "n=3").printed
-    other = results.cell("fedproto-1", "MNIST, FedAvg", "n=3").printed
-    ax.plot(other, 0, "o", **plots.PRINTED)
+    """FedAvg, training alone and FedProto: reported, as the paper compares, and among own classes."""
+    fig, axes = plt.subplots(1, 3, figsize=(12.5, 4.3), sharex=True, sharey=True)
+    names = {"FedAvg": "FedAvg", "Local": "training alone", "FedProto": "FedProto"}
+    for ax, n in zip(axes, (3, 4, 5), strict=True):
+        for shift, (name, label) in zip((-0.06, 0, 0.06), names.items(), strict=True):
+            paper, own = (results.cell(table, f"{name}, stdev 2", f"n={n}") for table in ("fedproto-2", "fedproto-2-local"))
+            colour = plots.colour(paper.method)
+            for seed, accuracy in paper.by_seed.items():
+                ends = [accuracy, own.by_seed[seed]]
+                ax.plot([1 + shift, 2 + shift], ends, "o-", color=colour, ms=4, lw=1.2, alpha=0.8)
+            ax.plot([], [], color=colour, lw=2.5, label=label)
+            ax.plot(shift, paper.printed, "o", ms=10, mfc="white", mec=colour, mew=2)
+        ax.set_xticks([0, 1, 2], ["the paper\nreports", "ours, as the\npaper compares", "ours, among\nown classes"])
+        ax.set(title=f"n = {n} classes a client", xlim=(-0.4, 2.4))
+    here, other = (
+        results.cell(table, row, "n=3").printed
+        for table, row in (("fedproto-2", "FedAvg, stdev 2"), ("fedproto-1", "MNIST, FedAvg"))
+    )
+    grey = plots.colour("FedAvg")
+    axes[0].plot(-0.06, other, "o", ms=10, mfc="white", mec=grey, mew=2)
     for reported, table in ((here, 2), (other, 1)):
-        plots.label(ax, (reported, 0), f"Table {table}", (0, 8), ha="center", va="bottom", fontsize=9)
+        plots.label(axes[0], (0, reported), f"Table {table}", (8, 0), va="center", fontsize=9, color=grey)
+    axes[0].set_ylabel("accuracy on MNIST (%)")
+    axes[-1].legend(frameon=False, loc="lower right")
+    return fig
 
 
 def _beside_print(ax: Axes, table: str, names: Mapping[str, str], column: str) -> None:

@@ -17,6 +17,7 @@ from fednb.papers.fedproto import (
     FedProtoTargets,
     FedRep,
     FeSEM,
+    PulledToZero,
     nearest_prototype,
     prototype_distance,
 )
@@ -155,6 +156,14 @@ def test_blocks_are_orthogonal_the_same_for_all_and_as_long_as_they_are_said_to_
     else:
         assert torch.allclose(vectors.norm(dim=1), learnt.norm(dim=1))
     assert (vectors.norm(dim=1) > 0).all()
+
+
+def test_pulled_to_zero_all_global_prototypes_are_zero(ragged):
+    fed = ragged(PulledToZero(), CLASSES_OF)
+    uploads = fed.exchange(fed.server, fed.clients, 0)
+    prototypes = fed.method.aggregate(fed.server, uploads, 0)["prototypes"]
+    assert sorted(prototypes["labels"].tolist()) == [0, 1, 2]
+    assert not prototypes["vectors"].any()
 
 
 @pytest.mark.parametrize("labels", [[], [2], [4, 0, 1], [3, 0, 4, 2, 1]])

@@ -268,9 +268,14 @@ def norm(part):
 
 def measured(name):
     """Of two short rounds of a method: losses, norms of what server and clients end with, how many numbers crossed."""
-    public = {"public": "digits", "public_size": 64, "public_batch": 32} if name == "FCCL+" else {}
+    more = {  # what the recorded values were made with
+        "FCCL+": {"public": "digits", "public_size": 64, "public_batch": 32},
+        "FPL": {"temperature": 0.02},
+        "FedPLVM": {"lam": 100.0},
+        "FedPLCC": {"lam1": 1.0, "lam2": 10.0},
+    }.get(name, {})
     fed = build.federation(
-        quick(name, beta=5.0, batch_size=16, lr=0.01, participation=0.75, **public),
+        quick(name, beta=5.0, batch_size=16, lr=0.01, participation=0.75, **more),
         METHODS,
         workers=1,
     )

@@ -135,6 +135,10 @@ class FindingContext:
         """Tell whether the first row is ahead with each seed that both rows have."""
         return min(self._compare(*rows).by_seed.values(), default=0.0) > 0
 
+    def seeds_ahead(self, *rows: Any) -> int:
+        """Count the seeds with which the first row is ahead."""
+        return sum(value > 0 for value in self._compare(*rows).by_seed.values())
+
     def holds_zero(self, table: str, ahead: str, behind: str, *column: Any) -> bool:
         """Tell whether the interval of the lead holds zero, or there is none: neither is ahead."""
         is_ahead = self.sure(table, ahead, behind, *column)

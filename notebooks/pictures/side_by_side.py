@@ -17,6 +17,9 @@ from fednb.leads import Lead, quantile
 
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
+_CLEARLY_AHEAD, _CLEARLY_BEHIND = "#219ebc", "#e08e0b"  # the same two, for dots
+_SCALES = {"β = 0.1": 14.0, "β = 0.5": 4.5, "β = 5": 4.5}  # points, to each side
+_NAMING = "#0072b2"  # the most frequent class of a client, always
 _SHORT = 15  # rounds, after which the other comparisons end
 _SENT = "side-digits-beta-0.1"  # whose messages the picture of bytes counts
 _OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
@@ -31,6 +34,60 @@ _NAMES_BY_BYTES = {  # where their names stand over megabytes; Local trains alon
     ADJUSTED: (1.2, 1.3),
     BASELINE: (12, 62),
 }
+
+
+@plots.described(
+    "Arrows from the first to the second comparison at three values of β: only FedProto+FedAvg stays ahead, at 0.5 and 5"
+)
+def asked_twice() -> Figure:
+    """From the first to the second comparison on the digits: an arrow for each method, at three values of β.
+
+    A dot has a colour where its 95 % interval leaves out 0. A method that is far off has its numbers
+    at the edge.
+    """
+    names = [name for name in tables.methods()[1:] if name not in OWN]
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.9), sharey=True)
+    for ax, at, (title, half) in zip(axes, (0, 2, 4), _SCALES.items(), strict=True):
+        pair = tables.SETTINGS[at : at + 2]
+        ax.axvline(0, color=plots.colour(BASELINE), lw=1)
+        for y, name in enumerate(names):
+            _arrow(ax, y, [tables.lead_if_run(one, name) for one in pair], half)
+        ax.set(xlim=(-half, half), ylim=(len(names) - 0.5, -0.5))
+        ax.set_title(title, size="medium")
+    axes[0].set_yticks(range(len(names)), names)
+    axes[1].set_xlabel("points ahead of FedAvg: first comparison (small dot), and second (large)")
+    kinds = {"ahead of FedAvg": _CLEARLY_AHEAD, "behind": _CLEARLY_BEHIND, "cannot be told apart": "0.7"}
+    marks = [Line2D([], [], ls="", marker="o", ms=9, color=colour, label=name) for name, colour in kinds.items()]
+    marks.append(Line2D([], [], ls="", marker="x", mew=2, color="0.5", label="2nd: a run diverged or ended at chance"))
+    figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=len(marks))
+    return figure
+
+
+def _arrow(ax: Axes, y: float, leads: Sequence[Lead | None], half: float) -> None:
+    """Draw a method of `asked_twice`: a small dot, an arrow, and a large dot where it ends."""
+    means = []
+    for of in leads:
+        lost = of is None or of.diverged or of.mean is None
+        means.append(None if lost else of.mean)
+    first, second = means
+    if first is None:
+        return
+    if abs(first) > half:  # off the scale
+        text = " → ".join("×" if mean is None else f"{mean:+.1f}".replace("-", "−") for mean in means)
+        ax.text(-0.96 * half, y, f"◂ {text}", va="center", size="small", color="0.3")
+        return
+    for mean, of, size in zip(means, leads, (6, 11), strict=True):
+        if mean is None:
+            continue
+        colour = "0.7"
+        if not of.holds_zero:
+            colour = _CLEARLY_AHEAD if mean > 0 else _CLEARLY_BEHIND
+        ax.plot(mean, y, "o", ms=size, color=colour, zorder=3)
+    if second is None:
+        ax.plot(first + 0.09 * half, y, "x", color="0.5", ms=7, mew=2)
+    elif abs(second - first) > 0.05 * half:
+        ends = {"xy": (second, y), "xytext": (first, y)}
+        ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35", "shrinkB": 5}, zorder=4)
 
 
 @plots.described("Points ahead of FedAvg by method and setting: most cells are grey, and no method is ahead in all of them")
@@ -92,9 +149,14 @@ def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
     ax.text(x, y, text, size="small", color="black" if clear else "0.55", ha="center", va="center")
 
 
-@plots.described("Of two methods, how many images like its own each client gets right after each round, and the mean")
-def by_client(of_methods: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """How many images like its own each client gets right, round by round: the metrics of a run in each panel."""
+@plots.described(
+    "Two methods: how many images like its own each client gets right by round, the mean, and the most frequent class alone"
+)
+def by_client(of_methods: Mapping[str, Mapping[str, Any]], most_frequent: float) -> Figure:
+    """How many images like its own each client gets right, round by round: the metrics of a run in each panel.
+
+    ``most_frequent`` is the mean (%) if each client always names its most frequent class.
+    """
     figure, axes = plt.subplots(1, len(of_methods), figsize=(11, 3.4), sharey=True)
     for ax, (name, metrics) in zip(axes, of_methods.items(), strict=True):
         rounds = metrics["round"]
@@ -102,6 +164,8 @@ def by_client(of_methods: Mapping[str, Mapping[str, Any]]) -> Figure:
             ax.plot(rounds, metrics["clients/own mix"], color="0.75", lw=1)
             ax.plot([], [], color="0.75", lw=1, label="a client, on images like its own")
             ax.plot(rounds, metrics["accuracy/own mix"], color="black", lw=2.5, label="mean of the clients")
+            naming = {"color": _NAMING, "ls": ":", "lw": 2, "label": "mean, always naming the most frequent class"}
+            ax.axhline(most_frequent, **naming)
         else:
             ax.plot(rounds, metrics["accuracy"], color="black", lw=2.5, label="all test images")
         ax.set(title=name, xlabel="communication round", ylim=(0, 101))
@@ -111,19 +175,32 @@ def by_client(of_methods: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
-@plots.described("Ten clients: right answers rise for nearly all with their own class frequencies, and fall with another's")
+@plots.described(
+    "Ten clients: their own class frequencies lift most above their most frequent class, near fine-tuning; another's do not"
+)
 def ten_clients(of_answers: Mapping[str, Sequence[float]]) -> Figure:
-    """How many images like its own (%) each client gets right: plain, with its own frequencies, with another's."""
-    figure, ax = plt.subplots(figsize=(9, 3.4))
-    looks = ({"marker": "o", "mfc": "white"}, {"marker": "o"}, {"marker": "x", "color": "#d55e00", "mew": 2})
-    plain, own, _ = of_answers.values()
-    ax.vlines(range(len(plain)), plain, own, color="0.7", lw=3, zorder=0)
+    """How many images like its own (%) each client gets right, and the mean, by five kinds of answers.
+
+    In this order: plain, the most frequent class, fine-tuned, with its own frequencies, with another's.
+    """
+    figure, ax = plt.subplots(figsize=(10, 3.8))
+    looks = (
+        {"marker": "o", "mfc": "white"},
+        {"marker": "_", "color": _NAMING, "ms": 20, "mew": 3},
+        {"marker": "D", "color": "#009e73", "ms": 6},
+        {"marker": "o"},
+        {"marker": "x", "color": "#d55e00", "mew": 2},
+    )
+    plain, _, _, own, _ = of_answers.values()
+    ax.vlines(range(len(plain)), plain, own, color="0.8", lw=3, zorder=0)
     for (name, values), look in zip(of_answers.items(), looks, strict=True):
-        ax.plot(range(len(values)), values, **({"ls": "", "color": "black", "ms": 8, "label": name} | look))
+        drawn = {"ls": "", "color": "black", "ms": 8, "label": f"{name}: {np.mean(values):.0f} %"} | look
+        places = np.arange(len(values)) + (0.18 if look["marker"] == "D" else 0)  # beside the others
+        ax.plot(places, values, **drawn)
     ax.set(xlabel="client", ylabel="right on images\nlike its own (%)", ylim=(-3, 103))
     ax.set_xticks(range(len(plain)))
     ax.grid(axis="y", alpha=0.3)
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), title="each client, and the mean", alignment="left")
     return figure
 
 
@@ -180,10 +257,12 @@ def ten_shares(
     truth: int,
     s: float = 1.0,
     ax: Axes | None = None,
+    *,
+    outlines: bool = True,
 ) -> Axes:
     """The probabilities of the logits [K] of one image plus ``s`` times a client's log frequencies [K].
 
-    The true class is named; the largest bar, which is the answer, is filled. Outlines are the frequencies.
+    The true class is named; the largest bar, which is the answer, is filled. ``outlines`` are the frequencies.
     """
     ax = ax or plt.figure(figsize=(6, 3.2), layout="constrained").subplots()
     shifted = np.asarray(logits) + s * np.asarray(log_frequencies)
@@ -193,9 +272,12 @@ def ten_shares(
     colours = ["0.8"] * len(shifted)
     colours[answer] = plots.colour("FedPrior")
     ax.bar(range(len(shifted)), probabilities, 0.5, color=colours)
-    shares = np.exp(log_frequencies)
-    _outline(ax, shares)
-    ax.text(truth, max(probabilities[truth], shares[truth]) + 0.03, "true", ha="center", size="small")
+    top = probabilities[truth]
+    if outlines:
+        shares = np.exp(log_frequencies)
+        _outline(ax, shares)
+        top = max(top, shares[truth])
+    ax.text(truth, top + 0.03, "true", ha="center", size="small")
     ax.set_xticks(range(len(shifted)))
     ax.set_ylim(0, 1)
     verdict = "right" if answer == truth else "wrong"
@@ -221,7 +303,7 @@ def telling(image: np.ndarray, counts: Sequence[int], logits: Sequence[float], t
     axes[1].set_xticks(range(len(counts)))
     axes[1].set(ylim=(0, 1), ylabel="share of the class, p̂")
     for ax, s in zip(axes[2:], (0, 1, 4), strict=True):
-        ten_shares(logits, log_frequencies, truth, s, ax)
+        ten_shares(logits, log_frequencies, truth, s, ax, outlines=False)
     axes[2].set_ylabel("the answer's probability")
     figure.supxlabel("class", size="medium")
     return figure

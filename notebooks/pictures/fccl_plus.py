@@ -104,28 +104,42 @@ def in_a_round(found: Mapping[str, Sequence[float]]) -> Figure:
 )
 def halves() -> Figure:
     """For each teacher, over when clients meet: accuracy minus FedAvg's at the same seed, with 95 % intervals."""
-    figure, ax = plt.subplots(figsize=(8.6, 4))
+    figure, ax = plt.subplots(figsize=(8.6, 4.2))
     ax.axhline(0, color="0.6", lw=1, zorder=0)
     base = results.cell("mini-fccl-plus", "FedAvg", "Avg.")
-    for shift, (name, (colour, rows)) in zip((-0.04, 0, 0.04), _TEACHERS.items(), strict=True):
-        leads = {x: results.compare(results.cell("mini-fccl-plus", row, "Avg."), base) for x, row in rows.items()}
-        at, means = [x + shift for x in leads], [lead.mean for lead in leads.values()]
-        halves = [lead.half_width if row != "FedAvg" else 0 for lead, row in zip(leads.values(), rows.values(), strict=True)]
-        ax.errorbar(at, means, yerr=halves, color=colour, fmt="o-", lw=2.5, capsize=3)
-        for x, mean in zip(at, means, strict=True):
-            told = f"{mean:+.1f}".replace("-", "−") if mean else "FedAvg"
-            plots.label(ax, (x, mean), told, (7, 5), color=colour, fontsize="small")
-        plots.label(ax, (at[-1], means[-1]), name, (42, 0), color=colour, va="center")
+    for shift, (name, (colour, beside, rows)) in zip((-0.1, 0, 0.1), _TEACHERS.items(), strict=True):
+        leads = [results.compare(results.cell("mini-fccl-plus", row, "Avg."), base) for row, _ in rows.values()]
+        at, means = [x + shift for x in rows], [lead.mean or 0.0 for lead in leads]
+        ax.plot(at, means, color=colour, lw=2.5)
+        for x, (row, place), lead, mean in zip(at, rows.values(), leads, means, strict=True):
+            ax.errorbar(x, mean, yerr=None if row == "FedAvg" else lead.half_width, color=colour, fmt="o", capsize=3)
+            told = "FedAvg" if row == "FedAvg" else f"{mean:+.1f}".replace("-", "−")
+            plots.label(ax, (x, mean), told, place, color=colour, fontsize="small")
+        plots.label(ax, (2.42, means[-1]), name, (0, beside), color=colour, va="center")
     ax.set_xticks(range(3), ["meeting before home", "no meeting", "meeting after home"])
-    ax.set(xlim=(-0.25, 2.2), ylabel="accuracy minus FedAvg's\n(points)")
+    ax.set(xlim=(-0.35, 2.4), ylabel="accuracy minus FedAvg's (points),\nmean and 95 % interval")
     return figure
 
 
-_TEACHERS = {
+# by name the colour, how far above its end the name stands, and by place the row and where its number stands
+_TEACHERS: dict[str, tuple[str, int, dict[int, tuple[str, tuple[int, int]]]]] = {
     "no teacher": (
         plots.colour("FedAvg"),
-        {0: "public images first, no teacher", 1: "FedAvg", 2: "home first, no teacher"},
+        8,
+        {
+            0: ("public images first, no teacher", (-32, 4)),
+            1: ("FedAvg", (-46, 6)),
+            2: ("home first, no teacher", (4, 17)),
+        },
     ),
-    "teacher": (plots.colour("FCCL+"), {0: "public images first", 1: "teacher alone", 2: "home first"}),
-    "teacher, renormalised": (_B, {1: "teacher alone, renormalised", 2: "home first, renormalised"}),
+    "teacher, as published": (
+        plots.colour("FCCL+"),
+        0,
+        {0: ("public images first", (6, -15)), 1: ("teacher alone", (-34, -15)), 2: ("home first", (8, -4))},
+    ),
+    "teacher, renormalised": (
+        _B,
+        -8,
+        {1: ("teacher alone, renormalised", (6, -15)), 2: ("home first, renormalised", (6, -15))},
+    ),
 }

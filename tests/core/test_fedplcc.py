@@ -386,6 +386,19 @@ def test_the_divergence_leaves_the_target_out_and_does_not_renormalise(temperatu
     )
 
 
+def test_the_divergence_renormalised_is_that_of_the_other_logits_alone():
+    logits, teacher, y = (
+        2 * vectors(6, 4),
+        2 * vectors(6, 4, seed=2),
+        torch.tensor([0, 1, 2, 3, 0, 1]),
+    )
+    other = torch.arange(4) != y[:, None]
+    own, taught = ((v[other].view(6, 3) / 3).log_softmax(1) for v in (logits, teacher))
+    expected = 9 * F.kl_div(own, taught, reduction="batchmean", log_target=True)
+    found = fccl.non_target_divergence(logits, teacher, y, 3.0, renormalised=True)
+    torch.testing.assert_close(found, expected)
+
+
 def public_loss(net, x, logits, similarities, weight, temperature):
     """What one client minimises on a public batch, by literal loops over float64 scalars."""
     z, own = net(x)

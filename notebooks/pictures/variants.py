@@ -77,7 +77,7 @@ def weights() -> Axes:
         ax.plot(weights, [cell.mean for cell in found], "o-", color=colour)
         for mu, cell in zip(weights, found, strict=True):
             ax.plot([mu] * len(cell.values), cell.values, ".", color=colour, ms=4, alpha=0.5)
-        shift = {"contrast": (-62, -22), "distance": (-68, 0)}[name]
+        shift = {"contrast": (-62, -22), "distance": (-72, 4)}[name]
         plots.label(ax, (weights[-2], found[-2].mean or 0), name, shift, color=colour)
     fedavg = results.cell("digits-moon-mu", "mu=0 (FedAvg)").mean
     ax.axhline(fedavg, color=plots.colour("FedAvg"), ls="--", lw=1, zorder=0)
@@ -96,7 +96,7 @@ def interaction() -> Figure:
     paper = results.cell("digits-fedproc-ladder", "as printed").mean
     panels = {
         "without unit norm": (("none", "2"), ("3", "2 and 3")),
-        "with unit norm (change 1)": (("1", "1 and 2"), ("1 and 3", "1, 2 and 3")),
+        "with unit norm": (("1", "1 and 2"), ("1 and 3", "1, 2 and 3")),
     }
     for ax, (title, pairs) in zip(axes, panels.items(), strict=True):
         gains = []
@@ -105,11 +105,11 @@ def interaction() -> Figure:
             for pair in zip(off.values, on.values, strict=True):
                 ax.plot((0, 1), pair, color=colour, lw=0.8, alpha=0.5)
             ax.plot((0, 1), (off.mean, on.mean), "o-", color=colour, lw=3)
-            plots.label(ax, (1, on.mean), name, (8, -4), color=colour)
+            plots.label(ax, (1, on.mean), name, (8, -4 if "out" in name else -14), color=colour)
             gains.append(np.subtract(on.values, off.values))
         more = results.numbers(results.lead_of(list(gains[1] - gains[0])))
         ax.axhline(paper, color="0.5", ls="--", lw=1, zorder=0)
-        ax.set_title(f"{title}\n2 and 3 together beyond the sum: {more}", fontsize="medium")
+        ax.set_title(f"{title}: together\n{more} beyond the sum", fontsize="medium")
         ax.set_xticks([0, 1], ["without change 2", "with change 2"])
         ax.set_xlim(-0.15, 1.45)
     plots.label(axes[0], (-0.13, paper), "FedProc as in the paper", (0, 4), color="0.4", fontsize="small")

@@ -77,11 +77,11 @@ def weights() -> Axes:
         ax.plot(weights, [cell.mean for cell in found], "o-", color=colour)
         for mu, cell in zip(weights, found, strict=True):
             ax.plot([mu] * len(cell.values), cell.values, ".", color=colour, ms=4, alpha=0.5)
-        shift = {"contrast": (-62, -22), "distance": (-72, 4)}[name]
+        shift = {"contrast": (-62, -22), "distance": (-60, 10)}[name]
         plots.label(ax, (weights[-2], found[-2].mean or 0), name, shift, color=colour)
     fedavg = results.cell("digits-moon-mu", "mu=0 (FedAvg)").mean
     ax.axhline(fedavg, color=plots.colour("FedAvg"), ls="--", lw=1, zorder=0)
-    plots.label(ax, (0.0008, fedavg), "FedAvg", (0, 6), color=plots.colour("FedAvg"))
+    plots.label(ax, (0.015, fedavg), "FedAvg", (0, 7), color=plots.colour("FedAvg"))
     ax.set(xscale="log", xlabel="weight μ", ylabel="accuracy (%)", ylim=(0, 105), xlim=(7e-4, 14))
     return ax
 
@@ -107,9 +107,9 @@ def interaction() -> Figure:
             ax.plot((0, 1), (off.mean, on.mean), "o-", color=colour, lw=3)
             plots.label(ax, (1, on.mean), name, (8, -4 if "out" in name else -14), color=colour)
             gains.append(np.subtract(on.values, off.values))
-        more = results.numbers(results.lead_of(list(gains[1] - gains[0])))
+        more = results.in_words(results.lead_of(list(gains[1] - gains[0]))).replace("-", "−")
         ax.axhline(paper, color="0.5", ls="--", lw=1, zorder=0)
-        ax.set_title(f"{title}: together\n{more} beyond the sum", fontsize="medium")
+        ax.set_title(f"{title}: 2 and 3 together\n{more} points beyond the sum", fontsize="medium")
         ax.set_xticks([0, 1], ["without change 2", "with change 2"])
         ax.set_xlim(-0.15, 1.45)
     plots.label(axes[0], (-0.13, paper), "FedProc as in the paper", (0, 4), color="0.4", fontsize="small")

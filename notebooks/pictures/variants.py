@@ -79,7 +79,7 @@ def weights() -> Axes:
             ax.plot([mu] * len(cell.values), cell.values, ".", color=colour, ms=4, alpha=0.5)
         shift = {"contrast": (-62, -22), "distance": (-60, 10)}[name]
         plots.label(ax, (weights[-2], np.mean(found[-2].values)), name, shift, color=colour)
-    fedavg = np.mean(results.cell("digits-moon-mu", "mu=0 (FedAvg)").values)
+    fedavg = float(np.mean(results.cell("digits-moon-mu", "mu=0 (FedAvg)").values))
     ax.axhline(fedavg, color=plots.colour("FedAvg"), ls="--", lw=1, zorder=0)
     plots.label(ax, (0.015, fedavg), "FedAvg", (0, 7), color=plots.colour("FedAvg"))
     ax.set(xscale="log", xlabel="weight μ", ylabel="accuracy (%)", ylim=(0, 105), xlim=(7e-4, 14))
@@ -93,7 +93,7 @@ def weights() -> Axes:
 def interaction() -> Figure:
     """FedProc's accuracy on the digits with the slow α, with and without the other three changes."""
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.9), sharey=True)
-    paper = np.mean(results.cell("digits-fedproc-ladder", "as printed").values)
+    paper = float(np.mean(results.cell("digits-fedproc-ladder", "as printed").values))
     panels = {
         "without unit norm": (("none", "2"), ("3", "2 and 3")),
         "with unit norm": (("1", "1 and 2"), ("1 and 3", "1, 2 and 3")),

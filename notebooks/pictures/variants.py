@@ -1,7 +1,5 @@
 """Of the extra on variants of MOON and FedProc: pictures, and numbers that two papers share."""
 
-import itertools
-
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import Markdown
@@ -10,11 +8,6 @@ from matplotlib.figure import Figure
 
 from fednb import partition, plots, results
 
-_CHANGES = {  # of FedProc's published code, beside the slow α: in words, and a colour
-    1: ("1: norm of z is 1", "#0173b2"),
-    2: ("2: cross-entropy alone in round 0", "#029e73"),
-    3: ("3: prototypes by images", "#d55e00"),
-}
 CHOICES = {  # of them, by row of a table
     "none": frozenset[int](),
     "1": frozenset({1}),
@@ -25,7 +18,6 @@ CHOICES = {  # of them, by row of a table
     "2 and 3": frozenset({2, 3}),
     "1, 2 and 3": frozenset({1, 2, 3}),
 }
-_STEPS = {1: 1.0, 2: 0.7, 3: 1.3}  # so far to the right is a change drawn, so that choices do not meet
 
 
 @plots.described("With the rule of the code a client that is full gets nothing more, without it some do")
@@ -69,37 +61,79 @@ def code_changes() -> Axes:
     return results.draw_forest(lines, sides=("the code", "the paper"))
 
 
-@plots.described("Unit norm adds about as much everywhere; the other two changes add little alone and much together")
-def cube() -> Axes:
-    """FedProc's accuracy on the digits with the slow α, for every choice of the other three changes.
+@plots.described(
+    "As the weight grows from 0.1 to 1 the distance falls from FedAvg's accuracy to a fifth of it; "
+    "the contrast is still at FedAvg's there and falls between 1 and 10"
+)
+def weights() -> Axes:
+    """MOON's contrast and the distance in its place on the digits, over the weight μ."""
+    _, ax = plt.subplots(figsize=(7.5, 3.6))
+    terms = {
+        "contrast": ("digits-moon-mu", "mu={:g}", (0.1, 1, 5, 10), plots.colour("MOON")),
+        "distance": ("digits-moon-l2", "l2 norm, μ = {}", (0.001, 0.01, 0.1, 1.0, 5.0, 10.0), "#d55e00"),
+    }
+    for name, (table, row, weights, colour) in terms.items():
+        found = [results.cell(table, row.format(mu)) for mu in weights]
+        ax.plot(weights, [np.mean(cell.values) for cell in found], "o-", color=colour)
+        for mu, cell in zip(weights, found, strict=True):
+            ax.plot([mu] * len(cell.values), cell.values, ".", color=colour, ms=4, alpha=0.5)
+        shift = {"contrast": (-62, -22), "distance": (-60, 10)}[name]
+        plots.label(ax, (weights[-2], np.mean(found[-2].values)), name, shift, color=colour)
+    fedavg = float(np.mean(results.cell("digits-moon-mu", "mu=0 (FedAvg)").values))
+    ax.axhline(fedavg, color=plots.colour("FedAvg"), ls="--", lw=1, zorder=0)
+    plots.label(ax, (0.015, fedavg), "FedAvg", (0, 7), color=plots.colour("FedAvg"))
+    ax.set(xscale="log", xlabel="weight μ", ylabel="accuracy (%)", ylim=(0, 105), xlim=(7e-4, 14))
+    return ax
 
-    A line is one change more, in the change's colour; if changes added up, lines of a colour would be parallel.
-    """
-    found = {row: results.cell("digits-fedproc-cube", row) for row in CHOICES}
-    _, ax = plt.subplots(figsize=(9.5, 4.6))
-    for (before, made), (after, then) in itertools.permutations(CHOICES.items(), 2):
-        if made < then and len(then - made) == 1:
-            (change,) = then - made
-            ends = [sum(map(_STEPS.__getitem__, one)) for one in (made, then)]
-            heights = [found[before].mean, found[after].mean]
-            ax.plot(ends, heights, color=_CHANGES[change][1], lw=2, zorder=1)
-    for row, made in CHOICES.items():
-        x = sum(map(_STEPS.__getitem__, made))
-        ax.plot([x] * len(found[row].values), found[row].values, ".", color="0.6", ms=6, zorder=0)
-        words = " + ".join(map(str, sorted(made))) or "none"
-        box = {"boxstyle": "round,pad=0.3", "fc": "white", "ec": "0.3"}
-        ax.text(x, found[row].mean, words, ha="center", va="center", bbox=box, zorder=3)
-    paper = results.cell("digits-fedproc-ladder", "as printed").mean
-    ax.axhline(paper, color="0.5", ls="--", lw=1, zorder=0)
-    plots.label(ax, (-0.25, paper), "FedProc as in the paper", (0, 4), color="0.4", fontsize="small")
-    for words, colour in _CHANGES.values():
-        ax.plot([], [], color=colour, lw=2, label=words)
-    ax.plot([], [], ".", color="0.6", ms=6, label="a seed; boxes: the mean of three")
-    ax.set(ylabel="accuracy (%)", xlim=(-0.3, 3.3))
-    ax.set_xticks(range(4), ["the slow α (4) alone", "and one change", "and two", "and three"])
-    ax.tick_params(axis="x", length=0)
-    ax.grid(axis="y", alpha=0.3)
-    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, 0.88))
+
+@plots.described(
+    "Without unit norm the lines of the seeds cross; with it change 2 gains more with change 3 than without it "
+    "on all three seeds"
+)
+def interaction() -> Figure:
+    """FedProc's accuracy on the digits with the slow α, with and without the other three changes."""
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.9), sharey=True)
+    paper = float(np.mean(results.cell("digits-fedproc-ladder", "as printed").values))
+    panels = {
+        "without unit norm": (("none", "2"), ("3", "2 and 3")),
+        "with unit norm": (("1", "1 and 2"), ("1 and 3", "1, 2 and 3")),
+    }
+    for ax, (title, pairs) in zip(axes, panels.items(), strict=True):
+        gains = []
+        for rows, name, colour in zip(pairs, ("without 3", "with 3"), ("0.45", "#d55e00"), strict=True):
+            off, on = (results.cell("digits-fedproc-cube", row) for row in rows)
+            for pair in zip(off.values, on.values, strict=True):
+                ax.plot((0, 1), pair, color=colour, lw=0.8, alpha=0.5)
+            ax.plot((0, 1), (np.mean(off.values), np.mean(on.values)), "o-", color=colour, lw=3)
+            plots.label(ax, (1, np.mean(on.values)), name, (8, -4 if "out" in name else -14), color=colour)
+            gains.append(np.subtract(on.values, off.values))
+        more = results.in_words(results.lead_of(list(gains[1] - gains[0]))).replace("-", "−")
+        ax.axhline(paper, color="0.5", ls="--", lw=1, zorder=0)
+        ax.set_title(f"{title}: 2 and 3 together\n{more} points beyond the sum", fontsize="medium")
+        ax.set_xticks([0, 1], ["without change 2", "with change 2"])
+        ax.set_xlim(-0.15, 1.45)
+    plots.label(axes[0], (-0.13, paper), "FedProc as in the paper", (0, 4), color="0.4", fontsize="small")
+    axes[0].set_ylabel("accuracy (%)")
+    return figure
+
+
+@plots.described("FedAvg is above FedProc at both learning rates, but FedProc at 0.03 is above FedAvg at 0.01")
+def rates() -> Axes:
+    """FedAvg and FedProc on the digits at two learning rates, and a comparison across them."""
+    _, ax = plt.subplots(figsize=(6.5, 3.4))
+    ends = {}
+    for method in ("FedAvg", "FedProc"):
+        colour = plots.colour(method)
+        found = [results.cell("digits-fedproc-lr", method, f"lr {rate}") for rate in (0.01, 0.03)]
+        for values in zip(*(cell.values for cell in found), strict=True):
+            ax.plot((0, 1), values, color=colour, lw=0.7, alpha=0.35)
+        ends[method] = [np.mean(cell.values) for cell in found]
+        ax.plot((0, 1), ends[method], "o-", color=colour, lw=3)
+        plots.label(ax, (1, ends[method][1]), method, (9, -4), color=colour)
+    arrow = {"arrowstyle": "->", "color": "#d55e00", "lw": 2, "shrinkA": 6, "shrinkB": 6}
+    ax.annotate("", (1, ends["FedProc"][1]), (0, ends["FedAvg"][0]), arrowprops=arrow)
+    ax.set_xticks([0, 1], ["η = 0.01", "η = 0.03"])
+    ax.set(ylabel="accuracy (%)", xlim=(-0.15, 1.35))
     return ax
 
 

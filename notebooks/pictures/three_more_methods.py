@@ -52,7 +52,9 @@ def over_rounds(curves: Mapping[str, Mapping[int, float]]) -> Figure:
     return figure
 
 
-@plots.described("Ten dots, one for each split: FedDisco's lead over FedAvg against the share of images whose client has weight 0")
+@plots.described(
+    "Ten dots, one for each split: FedDisco's lead over FedAvg against the share of images whose client has weight 0"
+)
 def silenced(shares: Sequence[float], table: str) -> Figure:
     """Shares of silenced images (%) by seed, beside the recorded leads over FedAvg."""
     method, fedavg = (results.cell(table, row).by_seed for row in ("FedDisco", "FedAvg"))
@@ -60,7 +62,7 @@ def silenced(shares: Sequence[float], table: str) -> Figure:
     figure, ax = plt.subplots(figsize=(6.5, 3.4))
     ax.axhline(0, color="0.25", lw=1)
     ax.plot(shares, leads, "o", color=_OWN, ms=8)
-    ax.set(xlabel="images of clients with weight 0 (% of all)", ylabel="FedDisco's lead (points)")
+    ax.set(xlabel="images of clients with weight 0 (% of all)", ylabel="lead over FedAvg (points)")
     ax.set_title(f"correlation {np.corrcoef(shares, leads)[0, 1]:.2f}, ten splits", size="medium")
     ax.set_xlim(left=0)
     ax.grid(alpha=0.3)

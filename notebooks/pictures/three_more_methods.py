@@ -16,6 +16,7 @@ _CLIENTS = ("#0173b2", "#de8f05", "#029e73")
 _PLACES = (1.6, 5.0, 8.4)  # of the clients, below the server in the middle
 _LAYERS = 4
 _OWN = "C0"
+_ARMS = ("0.25", _OWN, "#cc3311")  # FedAvg, the method, its control
 
 
 @plots.described(
@@ -39,12 +40,32 @@ def ideas_and_controls(tables: Mapping[str, Sequence[str]]) -> Figure:
     return figure
 
 
-@plots.described("Final test accuracy of FedAvg, the method and its control; a line connects the runs of a seed")
-def ends(found: Mapping[str, Sequence[float]]) -> Figure:
-    """Final accuracies (%) by arm, [seeds] each."""
-    figure, ax = plt.subplots(figsize=(6.5, 3.2))
-    _lines(ax, found)
-    ax.set_ylabel("accuracy (%)")
+@plots.described("Test accuracy over rounds of FedAvg, FedDisco and FedDisco with a = 0, on the split with one even client")
+def over_rounds(curves: Mapping[str, Mapping[int, float]]) -> Figure:
+    """Accuracies (%) by arm and round."""
+    figure, ax = plt.subplots(figsize=(8, 3.6))
+    for (arm, curve), colour in zip(curves.items(), _ARMS, strict=True):
+        ax.plot(list(curve), list(curve.values()), color=colour, lw=2, label=arm)
+    ax.set(xlabel="round", ylabel="test accuracy (%)")
+    ax.grid(axis="y", alpha=0.3)
+    plots.label_ends(ax)
+    return figure
+
+
+@plots.described(
+    "Ten dots, one for each split: FedDisco's lead over FedAvg against the share of images whose client has weight 0"
+)
+def silenced(shares: Sequence[float], table: str) -> Figure:
+    """Shares of silenced images (%) by seed, beside the recorded leads over FedAvg."""
+    method, fedavg = (results.cell(table, row).by_seed for row in ("FedDisco", "FedAvg"))
+    leads = [method[seed] - fedavg[seed] for seed in range(len(shares))]
+    figure, ax = plt.subplots(figsize=(6.5, 3.4))
+    ax.axhline(0, color="0.25", lw=1)
+    ax.plot(shares, leads, "o", color=_OWN, ms=8)
+    ax.set(xlabel="images of clients with weight 0 (% of all)", ylabel="lead over FedAvg (points)")
+    ax.set_title(f"correlation {np.corrcoef(shares, leads)[0, 1]:.2f}, ten splits", size="medium")
+    ax.set_xlim(left=0)
+    ax.grid(alpha=0.3)
     return figure
 
 
@@ -53,7 +74,7 @@ def _lines(ax: Axes, found: Mapping[str, Sequence[float]]) -> None:
     values = np.array(list(found.values()))
     places = np.arange(len(found))
     ax.plot(places, values, "o-", color="0.75", ms=4, lw=1)
-    for place, mean, colour in zip(places, values.mean(1), ("0.25", _OWN, "#cc3311"), strict=True):
+    for place, mean, colour in zip(places, values.mean(1), _ARMS, strict=True):
         ax.plot([place - 0.22, place + 0.22], [mean, mean], color=colour, lw=4, solid_capstyle="butt", zorder=3)
         ax.annotate(
             f"{mean:.1f}",

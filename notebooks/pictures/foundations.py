@@ -470,9 +470,9 @@ def spring() -> Axes:
         (-0.7, CLIENTS[0], "its gradient pulls,\n$-\\nabla F_i(w_i)$"),
         (0.7, "0.3", "the spring pulls as hard,\n$-\\alpha\\,(w_i-w^t)$"),
     ):
-        look = {"arrowstyle": "-|>", "lw": 2, "color": colour, "shrinkA": 0, "shrinkB": 0}
+        look: dict[str, Any] = {"arrowstyle": "-|>", "lw": 2, "color": colour, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", (end + way, height + 0.22), (end, height + 0.22), arrowprops=look)
-        side = {"ha": "right" if way < 0 else "left", "va": "bottom", "size": "small", "color": colour}
+        side: dict[str, Any] = {"ha": "right" if way < 0 else "left", "va": "bottom", "size": "small", "color": colour}
         ax.annotate(text, (end + way, height + 0.26), **side)
     ax.set(xlabel="weight", ylabel="loss", xticks=[], yticks=[], ylim=(-0.1, 1.3), xlim=(-2.6, 3.0))
     return ax
@@ -487,11 +487,12 @@ def race(curves: Mapping[str, pd.DataFrame], rival: results.Cell) -> Axes:
         ax.plot(by_seed.columns, mean, lw=2, color=plots.colour(name), label=name)
         ax.fill_between(by_seed.columns, mean - half, mean + half, color=plots.colour(name), alpha=0.15, lw=0)
     look: dict[str, Any] = {"fmt": "o", "mfc": "white", "color": plots.colour("FedAvg"), "capsize": 3, "zorder": 4}
-    end = by_seed.columns[-1] + 0.15
-    ax.errorbar([end], [rival.mean], yerr=[rival.half_width], **look)
+    end, mean, half = max(map(float, by_seed.columns)) + 0.15, rival.mean, rival.half_width
+    assert mean is not None and half is not None
+    ax.errorbar([end], [mean], yerr=[half], **look)
     text = f"FedAvg, η = {rival.parameters['lr']}"
     arrow = {"arrowstyle": "-", "color": "0.6"}
-    plots.label(ax, (end, rival.mean), text, (-60, -75), ha="center", arrowprops=arrow, color=plots.colour("FedAvg"))
+    plots.label(ax, (end, mean), text, (-60, -75), ha="center", arrowprops=arrow, color=plots.colour("FedAvg"))
     ax.set(xlabel="communication round", ylabel="test accuracy (%)")
     ax.grid(alpha=0.3)
     return plots.label_ends(ax)

@@ -35,6 +35,7 @@ CURVES = [
     "digits-fedproto-travels-local",
     "mini-fedplcc-iterations",
     "digits-feddyn-fednova",
+    "digits-feddyn-halves",
     "side-long-beta-0.1",
 ]
 SENT = "side-digits-beta-0.1"  # the table whose messages notebook 06 counts

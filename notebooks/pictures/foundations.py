@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fednb import plots
+from fednb import plots, results
 from fednb.federation import Federation, State
+from fednb.leads import interval
 
 # Two clients and two weights: F_i(w) = ½ (w - w_i*)ᵀ A_i (w - w_i*)
 A = np.array([[[2.0, 0.0], [0.0, 0.1]], [[0.2, 0.2], [0.2, 1.2]]])
@@ -399,20 +400,24 @@ def busy_client(distances: Callable[..., np.ndarray]) -> Axes:
     ``distances``: of a method from the minimum, round by round, [rounds].
     """
     _, ax = plt.subplots(figsize=(8, 3.6))
-    busy = (10, 20, 40, 80, 113, 160)
+    busy = (10, 20, 40, 80, 90, 95, 100, 105, 160)
     for name in ("FedAvg", "FedNova", "FedDyn"):
-        ends = [min(distances(name, (10, H), rounds=100)[-1], 9.0) for H in busy]
-        ax.plot(busy, ends, "o-", lw=2, ms=5, color=plots.colour(name), clip_on=True)
+        ends = np.array([distances(name, (10, H))[-1] for H in busy])
+        first = next((k for k, end in enumerate(ends) if end > 9), len(ends))  # that diverges
+        ax.plot(busy[:first], ends[:first], "o-", lw=2, ms=5, color=plots.colour(name))
+        if first < len(ends):
+            ax.plot(busy[first], ends[first - 1], "x", ms=9, mew=2.5, color=plots.colour(name))
     for name, place, shift in (
         ("FedAvg", (40, 0.59), (-6, 8)),
-        ("FedNova diverges", (83, 1.2), (8, 4)),
+        ("FedNova diverges", (105, 0.156), (-6, 14)),
         ("FedDyn", (113, 0.0), (0, 7)),
     ):
         look = {"color": plots.colour(name.split()[0]), "ha": "right" if name == "FedAvg" else "left"}
         plots.label(ax, place, name, shift, **look)
     ax.set(xscale="log", ylim=(-0.05, 1.5), xlabel="steps of client 2 in a round (client 1: 10)")
     ax.set(ylabel="distance from the star")
-    ax.set_xticks(busy[:4] + busy[5:], map(str, busy[:4] + busy[5:]))
+    marks = (10, 20, 40, 80, 105, 160)
+    ax.set_xticks(marks, map(str, marks))
     ax.minorticks_off()
     return ax
 
@@ -443,25 +448,65 @@ def votes(images: np.ndarray, of_clients: np.ndarray, points: Mapping[str, Seque
     return figure
 
 
-@plots.described("The stiff spring's memory follows the gradient at first; only the soft spring's model learns.")
-def memory(found: pd.DataFrame) -> Figure:
-    """How well FedDyn's memory agrees with the gradient, and how well its model does, for two springs.
+@plots.described("A client at rest on the slope of its loss: the spring to the global model pulls as hard as the slope.")
+def spring() -> Axes:
+    """A client of FedDyn in its first round, in one dimension: the spring reveals its gradient."""
+    _, ax = plt.subplots(figsize=(7.5, 3.2))
+    own, start, end = -1.0, 1.5, 0.25
+    w = np.linspace(-2.0, 1.9, 200)
+    loss = (w - own) ** 2 / 4
+    height = (end - own) ** 2 / 4
+    ax.plot(w, loss, color=CLIENTS[0], lw=2)
+    ax.plot(own, 0, "^", ms=11, color=CLIENTS[0])
+    plots.label(ax, (-1.6, (-1.6 - own) ** 2 / 4), "the client's loss $F_i$", (-30, 42), color=CLIENTS[0])
+    coils = np.linspace(end, start, 19)
+    ax.plot(coils, height + 0.07 * np.r_[0, 0, np.tile([1, -1], 7), 1, 0, 0], color="0.4", lw=1.5)
+    ax.plot([start, start], [-0.1, height], ":", color="0.4")
+    ax.plot(start, height, "s", ms=8, color="black")
+    plots.label(ax, (start, height), "$w^t$, the global model", (10, 0), va="center")
+    ax.plot(end, height, "o", ms=9, color=plots.colour("FedDyn"), zorder=4)
+    plots.label(ax, (end, height), "$w_i$: here it rests", (6, -28), ha="left", color=plots.colour("FedDyn"))
+    for way, colour, text in (
+        (-0.7, CLIENTS[0], "its gradient pulls,\n$-\\nabla F_i(w_i)$"),
+        (0.7, "0.3", "the spring pulls as hard,\n$-\\alpha\\,(w_i-w^t)$"),
+    ):
+        look: dict[str, Any] = {"arrowstyle": "-|>", "lw": 2, "color": colour, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (end + way, height + 0.22), (end, height + 0.22), arrowprops=look)
+        side: dict[str, Any] = {"ha": "right" if way < 0 else "left", "va": "bottom", "size": "small", "color": colour}
+        ax.annotate(text, (end + way, height + 0.26), **side)
+    ax.set(xlabel="weight", ylabel="loss", xticks=[], yticks=[], ylim=(-0.1, 1.3), xlim=(-2.6, 3.0))
+    return ax
 
-    ``found`` has the columns α, round, cosine and accuracy.
-    """
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.4))
-    springs = {0.1: ("o-", "soft"), 1.0: ("s--", "stiff")}
-    look: dict[str, Any] = {"color": plots.colour("FedDyn")}
-    for alpha, lines in found.groupby("α"):
-        style, word = springs[float(alpha)]  # type: ignore[arg-type]
-        means = lines.groupby("round").mean()
-        for ax, column in zip(axes, ("cosine", "accuracy"), strict=True):
-            ax.plot(means[column], style, ms=5, **look)
-            end = (means.index[-1], means[column].iloc[-1])
-            plots.label(ax, end, f"{word}, α = {alpha:g}", (6, 0), va="center", **look)
-    axes[0].set(title="does the memory point along the gradient?", ylabel="cosine, mean over clients", ylim=(0, 1))
-    axes[1].set(title="does the model learn?", ylabel="test accuracy (%)")
-    for ax in axes:
-        ax.set(xlabel="communication round", xticks=sorted(found["round"].unique()))
-        ax.grid(alpha=0.3)
-    return figure
+
+@plots.described("FedDyn rises first; FedAvg with a larger learning rate ends near it.")
+def race(curves: Mapping[str, pd.DataFrame], rival: results.Cell) -> Axes:
+    """Accuracy round by round, and where ``rival`` ends, FedAvg with a larger learning rate."""
+    _, ax = plt.subplots(figsize=(8, 3.8))
+    for name, by_seed in curves.items():
+        mean, half = np.transpose([interval(list(by_seed[t])) for t in by_seed])
+        ax.plot(by_seed.columns, mean, lw=2, color=plots.colour(name), label=name)
+        ax.fill_between(by_seed.columns, mean - half, mean + half, color=plots.colour(name), alpha=0.15, lw=0)
+    look: dict[str, Any] = {"fmt": "o", "mfc": "white", "color": plots.colour("FedAvg"), "capsize": 3, "zorder": 4}
+    end, mean, half = max(map(float, by_seed.columns)) + 0.15, rival.mean, rival.half_width
+    assert mean is not None and half is not None
+    ax.errorbar([end], [mean], yerr=[half], **look)
+    text = f"FedAvg, η = {rival.parameters['lr']}"
+    arrow = {"arrowstyle": "-", "color": "0.6"}
+    plots.label(ax, (end, mean), text, (-60, -75), ha="center", arrowprops=arrow, color=plots.colour("FedAvg"))
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
+    ax.grid(alpha=0.3)
+    return plots.label_ends(ax)
+
+
+@plots.described("Beside FedAvg and FedDyn, FedDyn's clients and its server, each alone, with a thin line for each seed.")
+def halves(curves: Mapping[str, pd.DataFrame]) -> Axes:
+    """FedAvg, FedDyn and its two halves: the mean over seeds thick, each seed thin."""
+    _, ax = plt.subplots(figsize=(8, 3.8))
+    looks = {"FedDyn's clients alone": ("#d98200", "--"), "FedDyn's server alone": ("#6b4c9a", "-.")}
+    for name, by_seed in curves.items():
+        colour, style = looks.get(name, (plots.colour(name), "-"))
+        ax.plot(by_seed.columns, by_seed.mean(), style, lw=2.5, color=colour, label=name)
+        ax.plot(by_seed.columns, by_seed.T, style, lw=0.7, alpha=0.45, color=colour)
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
+    ax.grid(alpha=0.3)
+    return plots.label_ends(ax)

@@ -76,7 +76,7 @@ def _mixed() -> Tensor:
     return lengths[..., None] * torch.stack([angles.cos(), angles.sin()], -1)
 
 
-def _trained(images: Tensor, loss: str, steps: int = 100) -> tuple[Tensor, Tensor]:
+def _trained(images: Tensor, loss: str, steps: int = 400) -> tuple[Tensor, Tensor]:
     """The images [3, n, 2] after each step of gradient descent, [T, 3, n, 2], and the vectors [3, 2] that they see at last.
 
     The loss is ``cross-entropy`` of an output layer, which learns, too; the same ``with the line``; or the ``pull`` alone,
@@ -160,12 +160,11 @@ def _draw_images(ax: Axes, path: Tensor, vectors: Tensor, shown: int = 1) -> Non
     ax.plot(*path[:, shown].permute(2, 0, 1), color=CLASSES[shown], lw=0.6, alpha=0.35)
     rings = {"facecolors": "white", "edgecolors": [CLASSES[shown]], "lw": 0.9, "zorder": 2.5}
     ax.scatter(*path[0, shown].T, s=18, **rings)
-    length = path[-1, shown].norm(dim=1).mean()
-    cosines = F.cosine_similarity(path[-1, shown], vectors[shown].expand_as(path[-1, shown]))
+    length = path[-1].norm(dim=-1).mean()
+    cosines = F.cosine_similarity(path[-1], vectors[:, None], dim=-1)
     off = cosines.clamp(-1, 1).arccos().rad2deg().mean()
-    told = f"length {length:.1f}, {off:.0f}° from the arrow"
-    ax.text(0, -1.6, told, ha="center", color=CLASSES[shown])
-    ax.set(xlim=(-2.5, 2.5), ylim=(-1.7, 2.5), aspect="equal")
+    ax.text(0, -2.1, f"length {length:.1f}, {off:.0f}° from its arrow", ha="center")
+    ax.set(xlim=(-2.9, 2.9), ylim=(-2.2, 2.9), aspect="equal")
     ax.axis("off")
 
 

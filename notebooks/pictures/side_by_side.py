@@ -357,7 +357,7 @@ def twins() -> Figure:
                 ax.plot(np.mean(values), y, "|", color="black", ms=20, mew=2)
         ax.set_title(f"learning rate {tables.rate(table)}", size="medium")
         ax.grid(axis="x", alpha=0.3)
-    names = [f"{copy}, a copy of FedAvg", *others]
+    names = [f"{BASELINE}, copied", *others]
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel("points ahead of FedAvg with the same seed; the bar is the mean of ten", size="medium")

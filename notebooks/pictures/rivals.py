@@ -63,7 +63,7 @@ def what_travels() -> Figure:
 def _numbers_received() -> dict[str, int]:
     """How many numbers a client of the digits gets in a round: with FedProto the means of all classes, and their labels."""
     methods = papers.methods("04_fedproto")
-    data = {"dataset": "digits", "partition": "n-way-k-shot", "shots": 8}
+    data: dict[str, Any] = {"dataset": "digits", "partition": "n-way-k-shot", "shots": 8}
     network = build.federation("FedAvg", methods, device="cpu", **data).new_network()
     sizes = {name: entry.numel() for name, entry in network.state_dict().items()}
     body = sum(size for name, size in sizes.items() if not any(part in name for part in ("fc1", "classifier")))

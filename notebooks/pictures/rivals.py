@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from fednb import papers, plots, results
+from fednb import build, papers, plots, results
 from fednb.leads import Lead, differences, lead_of
 from fednb.settings import resolve
 
@@ -39,8 +39,9 @@ _ASKED = {  # how a table of these answers ends: words, and how far below its ro
     " only points with FedProto, the lower layers with FedPer and FedRep, all with FeSEM, which has two models, and FedAvg"
 )
 def what_travels() -> Figure:
-    """A server above three clients, for each method: the layers that travel, and those that stay."""
-    figure, axes = plt.subplots(1, 6, figsize=(13, 3.9))
+    """A server above three clients, for each method: the layers that travel, and how many numbers a client gets."""
+    figure, axes = plt.subplots(1, 6, figsize=(13, 4.2))
+    received = _numbers_received()
     texts = {
         "SOLO": "nothing",
         "FedProto": "a point per class",
@@ -53,9 +54,23 @@ def what_travels() -> Figure:
         _method(ax, name)
         ax.set_title(name)
         ax.text(2, -0.35, text, ha="center", va="top", size=11)
-        ax.set(xlim=(0, 4), ylim=(-1.4, 5.4))
+        ax.text(2, -1.5, f"{received[name]:,} numbers", ha="center", va="top", size=11, color="0.4")
+        ax.set(xlim=(0, 4), ylim=(-2.1, 5.4))
         ax.axis("off")
     return figure
+
+
+def _numbers_received() -> dict[str, int]:
+    """How many numbers a client of the digits gets in a round: with FedProto the means of all classes, and their labels."""
+    methods = papers.methods("04_fedproto")
+    data: dict[str, Any] = {"dataset": "digits", "partition": "n-way-k-shot", "shots": 8}
+    network = build.federation("FedAvg", methods, device="cpu", **data).new_network()
+    sizes = {name: entry.numel() for name, entry in network.state_dict().items()}
+    body = sum(size for name, size in sizes.items() if not any(part in name for part in ("fc1", "classifier")))
+    classes, width = network.classifier.weight.shape
+    whole = sum(sizes.values())
+    points = classes * (width + 1)
+    return {"SOLO": 0, "FedProto": points, "FedPer": body, "FedRep": body, "FeSEM": whole, "FedAvg": whole}
 
 
 def _method(ax: Axes, name: str) -> None:
@@ -88,21 +103,22 @@ def _layers(ax: Axes, x: float, y: float, colours: Sequence[str]) -> None:
 
 
 @plots.described(
-    "Means over eight seeds. FedProto learns fastest, FedAvg and FeSEM most slowly. Left, those two end lowest; right, among"
-    " own classes, FedAvg ends highest, and FeSEM next"
+    "Mean leads over training alone. FedProto is ahead in the first rounds; FedAvg and FeSEM begin far behind it. Left, they"
+    " come up to it without passing it; right, among own classes, both pass it, FedAvg by most"
 )
 def learning() -> Figure:
-    """Mean accuracy (%) on clients' own test images in the recorded runs: among all classes, and among own ones."""
+    """Mean points ahead of training alone in the recorded runs, over rounds: among all classes, and among own ones."""
     figure, axes = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
     for ax, (asked, (title, *_)) in zip(axes, _ASKED.items(), strict=True):
-        for row, values in results.accuracies(f"{_DIGITS}{asked}").items():
-            name = "SOLO" if row == "nothing" else row
-            mean = values.mean()
-            ax.plot(mean.index, mean, lw=2, label=name, color=plots.colour(name))
+        curves = {row: values.mean() for row, values in results.accuracies(f"{_DIGITS}{asked}").items()}
+        alone = curves.pop("nothing")
+        ax.plot(alone.index, 0 * alone, lw=2, label="SOLO", color=plots.colour("SOLO"), zorder=1)
+        for name, mean in curves.items():
+            ax.plot(mean.index, mean - alone, lw=2, label=name, color=plots.colour(name))
         plots.label_ends(ax)
         ax.set(title=f"answers with {title}", xlabel="communication round")
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel("accuracy on own test images (%)")
+    axes[0].set_ylabel("points ahead of training alone")
     return figure
 
 

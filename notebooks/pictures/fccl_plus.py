@@ -58,8 +58,8 @@ def _standing_out(logits: Tensor) -> np.ndarray:
 
 
 @plots.described(
-    "Correlations of client A's ten classes with those of the mean: before the steps strong ones stand beside the diagonal, "
-    "too; after them the diagonal stands out"
+    "Correlations of client A's ten classes with those of the mean: before the steps some classes are as strongly "
+    "correlated with others as with themselves; after them the diagonal stands out, though strong ones remain beside it"
 )
 def matrices(found: Mapping[str, Tensor]) -> Figure:
     """By a title the matrix M [10, 10] of (1)."""

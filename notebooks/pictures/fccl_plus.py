@@ -5,8 +5,8 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from fednb import plots, results
@@ -15,55 +15,51 @@ _A, _B = "#0173b2", "#de8f05"
 
 
 @plots.described(
-    "Six photographs; below each, bars for the ten digits: client A's upwards, client B's downwards. At first they have "
-    "little in common; after the steps on public images the lower bars mirror the upper ones, and both clients read fewer "
-    "of their own test images"
+    "Six new photographs and the digit that stands out in each for client A and for client B. At first they rarely name "
+    "the same; after the steps on other public images they do for about half, and both read fewer of their own test images"
 )
-def answers(photographs: np.ndarray, logits: Mapping[str, Tensor], own: Mapping[str, Sequence[float]]) -> Figure:
-    """Photographs [n, H, W, 3]; by a row's title the logits [2, m, 10] of A and of B, of which the first n are drawn.
+def answers(
+    photographs: np.ndarray, logits: Mapping[str, Mapping[str, Tensor]], own: Mapping[str, Sequence[float]]
+) -> Figure:
+    """New photographs [n, H, W, 3]; by a row's title and by "practised" or "new", the logits [2, m, 10] of A and of B.
 
-    ``own`` has how many of its own test images each client reads, in percent.
+    The first n of "new" belong to the photographs. ``own`` has how many of its own test images each client reads, in
+    percent.
     """
-    figure, axes = plt.subplots(3, len(photographs), figsize=(13, 5.6), gridspec_kw={"height_ratios": [1.1, 1, 1]})
+    figure, axes = plt.subplots(3, len(photographs), figsize=(13, 4), gridspec_kw={"height_ratios": [1.6, 0.8, 0.8]})
+    for ax in axes.flat:
+        ax.axis("off")
     for ax, photograph in zip(axes[0], photographs, strict=True):
         ax.imshow(photograph, interpolation="bilinear")
-        ax.axis("off")
-    for row, (title, of_both) in zip(axes[1:], logits.items(), strict=True):
-        a, b = ((f - f.mean(0)) / f.std(0, unbiased=False) for f in of_both)
-        same = 100 * float((a.argmax(1) == b.argmax(1)).float().mean())
-        for ax, of_a, of_b in zip(row, a.numpy(), b.numpy(), strict=False):
-            _mirrored(ax, of_a, of_b)
-        told = f"{title}:\nthe same digit\nstands out for\n{same:.0f} % of photographs"
-        row[0].set_ylabel(told, rotation=0, ha="right", va="center")
+    for row, (title, of_pieces) in zip(axes[1:], logits.items(), strict=True):
+        named = {pieces: _standing_out(of_both) for pieces, of_both in of_pieces.items()}
+        for ax, (a, b) in zip(row, named["new"].T, strict=False):
+            for place, client, digit, colour in zip((0.3, 0.7), "AB", (a, b), (_A, _B), strict=True):
+                look: dict[str, Any] = {"color": colour, "ha": "center", "va": "center", "transform": ax.transAxes}
+                ax.text(place, 0.42, str(digit), size=24, weight="bold", **look)
+                ax.text(place, 0.88, client, size="small", **look)
+            if a == b:
+                frame = Rectangle((0.1, 0.08), 0.8, 0.95, transform=ax.transAxes, fill=False, ec="0.3", lw=1.5)
+                ax.add_patch(frame).set_clip_on(False)
+        same = {pieces: 100 * np.mean(a == b) for pieces, (a, b) in named.items()}
+        row[0].text(-0.1, 0.5, title, ha="right", va="center", weight="bold", transform=row[0].transAxes)
         beside: dict[str, Any] = {"transform": row[-1].transAxes, "va": "center"}
-        row[-1].text(1.08, 0.82, "own test images:", **beside)
-        for height, name, percent, colour in zip((0.62, 0.42), "AB", own[title], (_A, _B), strict=True):
-            row[-1].text(1.08, height, f"{name} reads {percent:.0f} %", color=colour, weight="bold", **beside)
+        told = f"same digit: {same['new']:.0f} % of new pieces,\n{same['practised']:.0f} % of practice pieces"
+        row[-1].text(1.12, 0.75, told, **beside)
+        row[-1].text(1.12, 0.2, "own test images:", **beside)
+        for across, name, percent, colour in zip((2.35, 2.95), "AB", own[title], (_A, _B), strict=True):
+            row[-1].text(across, 0.2, f"{name} {percent:.0f} %", color=colour, weight="bold", **beside)
     return figure
 
 
-def _mirrored(ax: Axes, a: np.ndarray, b: np.ndarray) -> None:
-    """A's bars upwards and B's downwards; the digit that stands out most has its name at its bar."""
-    digits = np.arange(len(a))
-    for values, sign, colour in ((a, 1, _A), (b, -1, _B)):
-        heights = sign * np.maximum(values, 0)
-        best = int(values.argmax())
-        ax.bar(digits, heights, color=colour, alpha=0.45)
-        ax.bar(best, heights[best], color=colour)
-        ax.annotate(
-            str(best), (best, heights[best]), (0, 3 * sign), textcoords="offset points", ha="center",
-            va="bottom" if sign > 0 else "top", color=colour, weight="bold",
-        )  # fmt: skip
-    ax.axhline(0, color="0.3", lw=1)
-    reach = 1.35 * max(a.max(), b.max(), 1)
-    ax.set(xticks=[], yticks=[], ylim=(-reach, reach))
-    for side in ax.spines.values():
-        side.set_visible(False)
+def _standing_out(logits: Tensor) -> np.ndarray:
+    """The digit whose logit is furthest above its mean over the photographs, in standard deviations: [2, m]."""
+    return ((logits - logits.mean(1, keepdim=True)) / logits.std(1, unbiased=False, keepdim=True)).argmax(2).numpy()
 
 
 @plots.described(
-    "Correlations of client A's ten classes with those of the mean: before the steps strong ones stand beside the diagonal, "
-    "too; after them the diagonal stands out"
+    "Correlations of client A's ten classes with those of the mean: before the steps some classes are as strongly "
+    "correlated with others as with themselves; after them the diagonal stands out, though strong ones remain beside it"
 )
 def matrices(found: Mapping[str, Tensor]) -> Figure:
     """By a title the matrix M [10, 10] of (1)."""

@@ -38,7 +38,7 @@ def two_spaces() -> Figure:
 def meeting(close: Mapping[str, Mapping[int, float]], by_chance: float) -> Axes:
     """How often (%) the nearest image of another client is of the same class, over rounds."""
     _, ax = plt.subplots(figsize=(8, 3.4))
-    spots = ((25, 70), (2.5, 103), (11, 75), (13, 17))  # of the names
+    spots = ((25, 70), (2.5, 103), (2.5, 95), (13, 17))  # of the names
     for (name, values), where in zip(close.items(), spots, strict=True):
         colour = plots.colour("FedProto") if name.startswith("FedProto") else "0.45"
         ax.plot(list(values), list(values.values()), ":" if "different" in name else "-", lw=2.2, color=colour)
@@ -132,13 +132,13 @@ def detour(
 ) -> Figure:
     """Left, the output layer alone and pulled, with ten outputs (thin) and three; right, gains with three, as `gains`."""
     fig, (left, right) = plt.subplots(1, 2, figsize=(12, 3.6), layout="constrained", width_ratios=(1, 1.1))
-    for (alone, pulled), outputs, width in ((ten, "ten", 1.2), (three, "three", 2.4)):
+    for (alone, pulled), outputs, width, up, down in ((ten, "ten", 1.2, 0, 0), (three, "three", 2.4, 6, -2)):
         looks = ((f"{outputs}, alone", alone, "o:", "0.35"), (f"{outputs}, pulled", pulled, "o-", plots.colour("FedProto")))
         higher = max(looks, key=lambda look: mean_of(look[1], OUTPUT_LAYER)[-1])[0]
         for name, accuracies, line, colour in looks:
             values = mean_of(accuracies, OUTPUT_LAYER)
             left.plot(range(0, 7, 2), values, line, lw=width, ms=4, color=colour)
-            plots.label(left, (6, values[-1]), name, (8, 5 if name == higher else -5), color=colour, va="center")
+            plots.label(left, (6, values[-1]), name, (8, up if name == higher else down), color=colour, va="center")
     left.set(xlabel="epochs of the newcomer", ylabel="output layer: accuracy (%)", xticks=range(0, 7, 2), ylim=(25, 100))
     draw_gains(right, rows)
     right.set_title("three outputs")

@@ -34,21 +34,19 @@ def two_spaces() -> Figure:
     return fig
 
 
-@plots.described("Spaces meet from a common start; from different starts only with the pull, and less well")
-def meeting(close: Mapping[str, Sequence[tuple[float, float]]]) -> Axes:
-    """How often (%) the nearest image of another client is of the same class: a bar for the mean, a dot for a seed."""
-    _, ax = plt.subplots(figsize=(7, 2.8))
-    by_chance = float(np.mean([chance for pairs in close.values() for _, chance in pairs]))
-    for place, (name, pairs) in enumerate(close.items()):
-        values = [value for value, _ in pairs]
-        ax.barh(place, np.mean(values), color=plots.colour(name), height=0.6)
-        ax.plot(values, [place] * len(values), "o", color="white", mec="black", ms=5)
-        plots.label(ax, (max(*values, by_chance), place), f"{np.mean(values):.0f}", (8, 0), va="center")
-    ax.axvline(by_chance, color="black", ls=":")
-    ax.annotate("by chance", (by_chance + 1, -0.62), va="center")
-    ax.set_yticks(range(len(close)), list(close))
-    ax.set(xlim=(0, 105), ylim=(len(close) - 0.5, -0.85))
-    ax.set_xlabel("the nearest image of another client is of the same class (%)")
+@plots.described("Spaces meet early from a common start, slowly by the pull from different starts, and never without both")
+def meeting(close: Mapping[str, Mapping[int, float]], by_chance: float) -> Axes:
+    """How often (%) the nearest image of another client is of the same class, over rounds."""
+    _, ax = plt.subplots(figsize=(8, 3.4))
+    spots = ((25, 70), (2.5, 103), (2.5, 95), (13, 17))  # of the names
+    for (name, values), where in zip(close.items(), spots, strict=True):
+        colour = plots.colour("FedProto") if name.startswith("FedProto") else "0.45"
+        ax.plot(list(values), list(values.values()), ":" if "different" in name else "-", lw=2.2, color=colour)
+        ax.annotate(name, where, color=colour, va="center")
+    ax.axhline(by_chance, color="0.7", lw=1)
+    ax.annotate("by chance", (40, by_chance + 1), color="0.4", ha="right", va="bottom")
+    ax.set(ylim=(0, 108), xlabel="rounds", xticks=range(0, 41, 10))
+    ax.set_ylabel("nearest image of another\nclient is of the class (%)")
     return ax
 
 
@@ -81,17 +79,19 @@ def curves(ax: Axes, alone: Accuracies, pulled: Accuracies) -> None:
 
 @plots.described("Own class means are good before any training, received prototypes stay at a guess; the pull speeds up")
 def ways_to_classify(alone: Accuracies, pulled: Accuracies) -> Figure:
-    """Left, three ways to classify, before and after training alone; right, the output layer, alone and pulled."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), width_ratios=(1.15, 1), layout="constrained")
+    """Left, three ways to classify, before and after training; right, the output layer, alone and pulled."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=(1.15, 1), layout="constrained")
     for place, way in enumerate(WAYS.values()):
         first, *_, last = mean_of(alone, way)
-        for shift, value, shade in ((-0.19, first, "0.2"), (0.19, last, "0.72")):
-            left.barh(place + shift, value, height=0.36, color=shade)
+        bars = ((-0.27, first, "0.2"), (0, last, "0.72"), (0.27, mean_of(pulled, way)[-1], plots.colour("FedProto")))
+        for shift, value, shade in bars:
+            left.barh(place + shift, value, height=0.26, color=shade)
             plots.label(left, (value, place + shift), f"{value:.0f}", (4, 0), va="center")
     left.axvline(100 / 3, color="black", ls=":")
     left.annotate("a guess", (100 / 3 + 1, -0.62), va="center")
-    for height, shade, text in ((0.1, "0.2", "before any training"), (0.42, "0.5", "after six epochs alone")):
-        left.text(62, 0.6 + height, text, color=shade, va="center")
+    colours = {"before any training": "0.2", "six epochs alone": "0.5", "six epochs pulled": plots.colour("FedProto")}
+    for place, (text, shade) in enumerate(colours.items()):
+        left.text(62, 0.73 + 0.27 * place, text, color=shade, va="center")
     left.set_yticks(range(len(WAYS)), list(WAYS))
     left.set(xlim=(0, 108), ylim=(2.5, -0.85), xlabel="accuracy (%), mean of five federations")
     curves(right, alone, pulled)
@@ -103,6 +103,12 @@ def ways_to_classify(alone: Accuracies, pulled: Accuracies) -> Figure:
 def gains(rows: Mapping[str, Sequence[float]]) -> Axes:
     """How far newcomers are ahead of training alone (points): a line for each federation, and the 95 % interval."""
     _, ax = plt.subplots(figsize=(8, 3.2))
+    draw_gains(ax, rows)
+    return ax
+
+
+def draw_gains(ax: Axes, rows: Mapping[str, Sequence[float]]) -> None:
+    """What `gains` draws, into a panel."""
     places = range(len(rows))
     for of_federation in zip(*rows.values(), strict=True):
         ax.plot(of_federation, places, "o-", color="0.75", lw=1, ms=4)
@@ -116,15 +122,24 @@ def gains(rows: Mapping[str, Sequence[float]]) -> Axes:
     ax.set_yticks(places, list(rows))
     ax.get_yticklabels()[0].set_color(plots.colour("FedProto"))
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlabel="ahead of training alone, in points of accuracy")
-    return ax
 
 
-@plots.described("With ten outputs the pull helps; with the newcomer's own three training alone is ahead")
-def detour(panels: Mapping[str, tuple[Accuracies, Accuracies]]) -> Figure:
-    """The output layer's accuracy, alone and pulled; a panel for each choice of outputs in the cross-entropy."""
-    fig, axes = plt.subplots(1, 2, figsize=(10, 3.2), sharey=True, layout="constrained")
-    for ax, (title, (alone, pulled)) in zip(axes, panels.items(), strict=True):
-        curves(ax, alone, pulled)
-        ax.set_title(f"cross-entropy over {title}")
-    axes[0].set_ylabel("output layer: accuracy (%)")
+@plots.described(
+    "With three outputs training alone is ahead; a pull to prototypes harms, right or wrong, to zero it does not"
+)
+def detour(
+    ten: tuple[Accuracies, Accuracies], three: tuple[Accuracies, Accuracies], rows: Mapping[str, Sequence[float]]
+) -> Figure:
+    """Left, the output layer alone and pulled, with ten outputs (thin) and three; right, gains with three, as `gains`."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(12, 3.6), layout="constrained", width_ratios=(1, 1.1))
+    for (alone, pulled), outputs, width, up, down in ((ten, "ten", 1.2, 0, 0), (three, "three", 2.4, 6, -2)):
+        looks = ((f"{outputs}, alone", alone, "o:", "0.35"), (f"{outputs}, pulled", pulled, "o-", plots.colour("FedProto")))
+        higher = max(looks, key=lambda look: mean_of(look[1], OUTPUT_LAYER)[-1])[0]
+        for name, accuracies, line, colour in looks:
+            values = mean_of(accuracies, OUTPUT_LAYER)
+            left.plot(range(0, 7, 2), values, line, lw=width, ms=4, color=colour)
+            plots.label(left, (6, values[-1]), name, (8, up if name == higher else down), color=colour, va="center")
+    left.set(xlabel="epochs of the newcomer", ylabel="output layer: accuracy (%)", xticks=range(0, 7, 2), ylim=(25, 100))
+    draw_gains(right, rows)
+    right.set_title("three outputs")
     return fig

@@ -19,10 +19,9 @@ from fednb import run as runner
 from fednb.errors import RunError
 from fednb.federation import FedAvg, Federation
 
-# those of the numbered notebooks, and of the extra that has methods and records of its own
-ALL_METHODS = {}
-for _notebook in ("three_more_methods", "feddyn_fednova", None):  # the numbered ones have the last word
-    ALL_METHODS |= papers.methods(_notebook)
+# those of the extras that have records of their own, and of the numbered notebooks, which have the last word
+ALL_METHODS = papers.methods("three_more_methods") | papers.methods("feddyn_fednova")
+ALL_METHODS |= papers.methods()
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 
 

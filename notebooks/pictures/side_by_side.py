@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from fednb.papers.pictures import side_by_side_tables as tables
 from fednb.papers.pictures.side_by_side_tables import ADJUSTED, BASELINE, OWN
 from matplotlib.axes import Axes
@@ -17,77 +18,22 @@ from fednb.leads import Lead, quantile
 
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
-_CLEARLY_AHEAD, _CLEARLY_BEHIND = "#219ebc", "#e08e0b"  # the same two, for dots
-_SCALES = {"β = 0.1": 14.0, "β = 0.5": 4.5, "β = 5": 4.5}  # points, to each side
 _NAMING = "#0072b2"  # the most frequent class of a client, always
 _SHORT = 15  # rounds, after which the other comparisons end
-_SENT = "side-digits-beta-0.1"  # whose messages the picture of bytes counts
 _OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
-_OWN_ROWS = {  # its rows that are drawn, and whose messages they send
+_OWN_ROWS = {  # its rows that are drawn, and what they are called in the tables of `_ENDS`
     "Local": "Local",
     "FedProto, λ = 0.1": "FedProto",
-    ADJUSTED: BASELINE,
     BASELINE: BASELINE,
+    ADJUSTED: ADJUSTED,
 }
-_NAMES_BY_BYTES = {  # where their names stand over megabytes; Local trains alone and has none
-    "FedProto, λ = 0.1": (9e-3, 60),
-    ADJUSTED: (1.2, 1.3),
-    BASELINE: (12, 62),
+_ENDS = {  # splits whose last round is drawn beside it
+    "β = 0.1": _OWN_IMAGES,
+    "β = 0.5": "side-end-beta-0.5",
+    "β = 5": "side-end-beta-5",
+    "quantity\nshift": "side-end-quantity",
 }
-
-
-@plots.described(
-    "Arrows from the first to the second comparison at three values of β: only FedProto+FedAvg stays ahead, at 0.5 and 5"
-)
-def asked_twice() -> Figure:
-    """From the first to the second comparison on the digits: an arrow for each method, at three values of β.
-
-    A dot has a colour where its 95 % interval leaves out 0. A method that is far off has its numbers
-    at the edge.
-    """
-    names = [name for name in tables.methods()[1:] if name not in OWN]
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.9), sharey=True)
-    for ax, at, (title, half) in zip(axes, (0, 2, 4), _SCALES.items(), strict=True):
-        pair = tables.SETTINGS[at : at + 2]
-        ax.axvline(0, color=plots.colour(BASELINE), lw=1)
-        for y, name in enumerate(names):
-            _arrow(ax, y, [tables.lead_if_run(one, name) for one in pair], half)
-        ax.set(xlim=(-half, half), ylim=(len(names) - 0.5, -0.5))
-        ax.set_title(title, size="medium")
-    axes[0].set_yticks(range(len(names)), names)
-    axes[1].set_xlabel("points ahead of FedAvg: first comparison (small dot), and second (large)")
-    kinds = {"ahead of FedAvg": _CLEARLY_AHEAD, "behind": _CLEARLY_BEHIND, "cannot be told apart": "0.7"}
-    marks = [Line2D([], [], ls="", marker="o", ms=9, color=colour, label=name) for name, colour in kinds.items()]
-    marks.append(Line2D([], [], ls="", marker="x", mew=2, color="0.5", label="2nd: a run diverged or ended at chance"))
-    figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=len(marks))
-    return figure
-
-
-def _arrow(ax: Axes, y: float, leads: Sequence[Lead | None], half: float) -> None:
-    """Draw a method of `asked_twice`: a small dot, an arrow, and a large dot where it ends."""
-    means = []
-    for of in leads:
-        lost = of is None or of.diverged or of.mean is None
-        means.append(None if lost else of.mean)
-    first, second = means
-    if first is None:
-        return
-    if abs(first) > half:  # off the scale
-        text = " → ".join("×" if mean is None else f"{mean:+.1f}".replace("-", "−") for mean in means)
-        ax.text(-0.96 * half, y, f"◂ {text}", va="center", size="small", color="0.3")
-        return
-    for mean, of, size in zip(means, leads, (6, 11), strict=True):
-        if mean is None:
-            continue
-        colour = "0.7"
-        if not of.holds_zero:
-            colour = _CLEARLY_AHEAD if mean > 0 else _CLEARLY_BEHIND
-        ax.plot(mean, y, "o", ms=size, color=colour, zorder=3)
-    if second is None:
-        ax.plot(first + 0.09 * half, y, "x", color="0.5", ms=7, mew=2)
-    elif abs(second - first) > 0.05 * half:
-        ends = {"xy": (second, y), "xytext": (first, y)}
-        ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35", "shrinkB": 5}, zorder=4)
+_RATE = "rate 0.04"  # the one that counts at β = 0.1
 
 
 @plots.described("Points ahead of FedAvg by method and setting: most cells are grey, and no method is ahead in all of them")
@@ -112,17 +58,18 @@ def scoreboard() -> Figure:
         for y, text in enumerate(below, len(names)):
             ax.text(x, y, text, size="small", ha="center", va="center")
         ax.text(x, -0.65, setting.title, ha="center", va="bottom", size="small")
+        ax.text(x, len(names) + 1.45, setting.note, ha="center", va="top", size="x-small", color="0.4")
         places.append(x)
         x += 1
     for title, first, last in tables.GROUPS:
         ax.text((places[first] + places[last]) / 2, -1.75, title, ha="center", size="medium", weight="bold")
         ax.plot([places[first] - 0.45, places[last] + 0.45], [-1.6, -1.6], color="0.4", lw=1)
     ax.axhline(len(names) - 0.5, color="0.4", lw=1)
-    rows = [*names, "gain visible from about", "seeds"]
+    rows = [*names, "most gains visible from", "seeds"]
     ax.set_yticks(range(len(rows)), rows, size="large")
     ax.set_xticks([])
     ax.tick_params(length=0)
-    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(rows) - 0.4, -2.2))
+    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(rows) + 0.4, -2.2))
     ax.spines[:].set_visible(False)
     kinds = {"ahead of FedAvg": _AHEAD, "behind": _BEHIND, "cannot be told apart": _UNCLEAR}
     marks: list[Any] = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
@@ -205,50 +152,51 @@ def ten_clients(of_answers: Mapping[str, Sequence[float]]) -> Figure:
 
 
 @plots.described(
-    "Mistakes over 60 rounds, and over megabytes: FedProto and Local make fewest at first, FedAvg (adjusted) at the end"
+    "Mistakes over 60 rounds, and at the end on four splits: personal networks make fewest at first, FedAvg (adjusted) at the end"
 )
-def gap() -> Figure:
-    """Mistakes on images like a client's own at β = 0.1: over 60 rounds, and over megabytes sent.
+def how_long() -> Figure:
+    """Mistakes on images like a client's own: at β = 0.1 over 60 rounds, and in the end on four splits.
 
-    Bands are 95 % intervals for the mean over seeds. Each method has the rate that counts (tables
-    ``side-long-...``). Messages were counted in 15 rounds; each later round is taken to send as
-    much as the last of them.
+    Bands and bars are 95 % intervals for the mean over seeds. Each method has the rate that counts
+    (tables ``side-long-...`` and ``side-end-...``).
     """
     by_row = results.accuracies(_OWN_IMAGES)
-    sent = results.load("side_by_side")["sent"][_SENT]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
-    for row, method in _OWN_ROWS.items():
-        of_seeds = 100 - by_row[row]
-        wrong = of_seeds.mean()
-        half = quantile(len(of_seeds)) * of_seeds.std() / np.sqrt(len(of_seeds))
-        look: dict[str, Any] = {
-            "color": plots.colour(row),
-            "ls": "--" if row == ADJUSTED else "-",
-            "lw": 4 if row == "Local" else 2,  # FedProto lies on it at first, and both are to be seen
-        }
-        band = {"color": look["color"], "alpha": 0.15, "lw": 0}
-        left.plot(wrong.index, wrong, **look)
-        left.fill_between(wrong.index, (wrong - half).clip(lower=0.1), wrong + half, **band)
-        name = row.removesuffix(", λ = 0.1")
-        plots.label(left, (wrong.index[-1], wrong.iloc[-1]), name, color=look["color"], va="center")
-        if row in _NAMES_BY_BYTES:
-            right.plot(_go_on(sent[method]["megabytes"], len(wrong)), wrong, **look)
-            right.text(*_NAMES_BY_BYTES[row], name, color=look["color"])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.2), sharey=True, width_ratios=(1.25, 1))
+    for k, (row, method) in enumerate(_OWN_ROWS.items()):
+        wrong, half = _mistakes(by_row[row])
+        look: dict[str, Any] = {"color": plots.colour(row), "lw": 4 if row == "Local" else 2}  # both are to be seen
+        left.plot(wrong.index, wrong, ls="--" if row == ADJUSTED else "-", **look)
+        left.fill_between(wrong.index, (wrong - half).clip(lower=0.1), wrong + half, color=look["color"], alpha=0.15, lw=0)
+        plots.label(left, (wrong.index[-1], wrong.iloc[-1]), method, color=look["color"], va="center")
+        look |= {"fmt": "o", "ms": 9, "lw": 2, "mfc": "white" if row == ADJUSTED else look["color"], "label": method}
+        places = np.arange(len(_ENDS)) + 0.17 * (k - 1.5)
+        ends = [_end(table, row if table == _OWN_IMAGES else method) for table in _ENDS.values()]
+        right.errorbar(places, *np.transpose(ends), **look)
     ticks = (1, 2, 5, 10, 20, 50, 100)
     left.set(xlabel="communication round", ylabel="wrong on images like its own (%)", yscale="log", xlim=(0.5, 60.5))
     left.set_yticks(ticks, [f"{tick}" for tick in ticks])
     left.axvline(_SHORT, color="0.4", lw=1, ls=":")
-    right.set(xlabel="megabytes sent so far, both ways", xscale="log", xlim=(5e-3, 300), ylim=(0.7, 110))
+    left.set_title("β = 0.1, round by round", size="medium")
+    right.set_title("after 60 rounds", size="medium")
+    right.set_xticks(range(len(_ENDS)), _ENDS)
+    right.legend(frameon=False, loc="upper left")
     for ax in (left, right):
         ax.minorticks_off()
         ax.grid(alpha=0.3)
     return figure
 
 
-def _go_on(megabytes: Sequence[float], rounds: int) -> np.ndarray:
-    """What is sent in more rounds, each of which sends as much as the last one of those given."""
-    more = np.arange(1, rounds - len(megabytes) + 1)
-    return np.concatenate([megabytes, megabytes[-1] + more * (megabytes[-1] - megabytes[-2])])
+def _mistakes(right: Any) -> tuple[Any, Any]:
+    """The mean over seeds (columns, or all) of what is wrong (%), and the half-width of its interval."""
+    wrong = 100 - right
+    return wrong.mean(), quantile(len(wrong)) * wrong.std() / np.sqrt(len(wrong))
+
+
+def _end(table: str, row: str) -> tuple[float, float]:
+    """The mistakes of a table's row after its last round, as `_mistakes`."""
+    cell = results.cell(table, row, _RATE if table == _OWN_IMAGES else "images like its own")
+    mean, half = _mistakes(pd.Series(list(cell.by_pair.values())))
+    return float(mean), float(half)
 
 
 def ten_shares(
@@ -286,7 +234,7 @@ def ten_shares(
 
 
 @plots.described(
-    "An image, the client's classes, and the ten probabilities with s = 0, 1 and 4: with 1 the true class is first"
+    "An image, the client's classes, and the ten probabilities with s = 0, 1/2 and 1: the true class comes out on top"
 )
 def telling(image: np.ndarray, counts: Sequence[int], logits: Sequence[float], truth: int) -> Figure:
     """An image, the classes of the client that asks, and frames of `ten_shares` from s = 0 on.
@@ -302,7 +250,7 @@ def telling(image: np.ndarray, counts: Sequence[int], logits: Sequence[float], t
     axes[1].set_title("the client's own images", size="medium")
     axes[1].set_xticks(range(len(counts)))
     axes[1].set(ylim=(0, 1), ylabel="share of the class, p̂")
-    for ax, s in zip(axes[2:], (0, 1, 4), strict=True):
+    for ax, s in zip(axes[2:], (0, 0.5, 1), strict=True):
         ten_shares(logits, log_frequencies, truth, s, ax, outlines=False)
     axes[2].set_ylabel("the answer's probability")
     figure.supxlabel("class", size="medium")
@@ -357,7 +305,7 @@ def twins() -> Figure:
                 ax.plot(np.mean(values), y, "|", color="black", ms=20, mew=2)
         ax.set_title(f"learning rate {tables.rate(table)}", size="medium")
         ax.grid(axis="x", alpha=0.3)
-    names = [f"{BASELINE}, copied", *others]
+    names = [f"{BASELINE}'s copy", *others]
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel("points ahead of FedAvg with the same seed; the bar is the mean of ten", size="medium")

@@ -22,11 +22,12 @@ class Setting(NamedTuple):
     table: str
     column: str = "accuracy"
     gap: float = 0.0  # to the column at its left
+    note: str = ""  # below the column
 
 
 SETTINGS = [
     Setting("β = 0.1\n1st", "side-first-digits-beta-0.1"),
-    Setting("β = 0.1\n2nd", "side-digits-beta-0.1"),
+    Setting("β = 0.1\n2nd", "side-digits-beta-0.1", note="FedAvg\nunstable"),
     Setting("β = 0.5\n1st", "side-first-digits-beta-0.5", gap=0.15),
     Setting("β = 0.5\n2nd", "side-digits-beta-0.5"),
     Setting("β = 5\n1st", "side-first-digits-beta-5", gap=0.15),

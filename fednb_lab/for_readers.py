@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from fednb import ROOT, plots
 from fednb.errors import ReportError, check
-from fednb_lab.cells import Cell, measured
+from fednb_lab.cells import Cell
 from fednb_lab.claims import Finding, cells_among, claims_file
 from fednb_lab.figures import curves_of
 from fednb_lab.findings import FindingRenderer
@@ -38,7 +36,6 @@ CURVES = [
     "digits-feddyn-halves",
     "side-long-beta-0.1",
 ]
-SENT = "side-digits-beta-0.1"  # the table whose messages notebook 06 counts
 # What notebook 06 shows of tables besides their cells; and the five splits over which it asks its question.
 SPLITS = {
     "digits, β = 0.1": "side-digits-beta-0.1",
@@ -65,10 +62,7 @@ def files(found: Results) -> dict[str, str]:
         "splits": _splits(found),
         "curves": {name: curves_of(of(name)) for name in CURVES},
         "tuning": {name: _held_out(of(name)) for name in HELD_OUT},
-        "side_by_side": {
-            "splits": SPLITS,
-            "sent": {SENT: _sent(of(SENT))},
-        },
+        "side_by_side": {"splits": SPLITS},
     }
     return {f"{name}.json": _text(entries) for name, entries in content.items()}
 
@@ -164,19 +158,4 @@ def _held_out(cells: Sequence[Cell]) -> dict[str, Any]:
             "accuracy": [final["accuracy"] for final in finals],
             "validation": [final["validation"] for final in finals],
         }
-    return rows
-
-
-def _sent(cells: Sequence[Cell]) -> dict[str, Any]:
-    """By row megabytes sent until each round, and the accuracy after it: means over runs."""
-    rows = {}
-    for cell in cells:
-        if cell.column == "accuracy" and cell.runs and not cell.diverged:
-            metrics = [run.record["metrics"] for run in measured(cell.runs)]
-            sent = [np.cumsum(np.add(one["down_bytes"], one["up_bytes"])) / 1e6 for one in metrics]
-            accuracy = np.mean([one["accuracy"] for one in metrics], 0)
-            rows[cell.row] = {
-                "megabytes": np.mean(sent, 0).round(6).tolist(),
-                "accuracy": accuracy.round(4).tolist(),
-            }
     return rows

@@ -44,7 +44,7 @@ def scoreboard() -> Figure:
     has a cross if a run diverged or ended at chance, and is empty if there are fewer than three seeds.
     Below are the median half-width of a column's intervals, and its seeds.
     """
-    figure, ax = plt.subplots(figsize=(11.5, 5.6))
+    figure, ax = plt.subplots(figsize=(11.5, 6.1))
     names = tables.methods()[1:]
     x = 0.0
     places = []
@@ -58,7 +58,7 @@ def scoreboard() -> Figure:
         for y, text in enumerate(below, len(names)):
             ax.text(x, y, text, size="small", ha="center", va="center")
         ax.text(x, -0.65, setting.title, ha="center", va="bottom", size="small")
-        ax.text(x, len(names) + 1.45, setting.note, ha="center", va="top", size="x-small", color="0.4")
+        ax.text(x, len(names) + 1.45, setting.note, ha="center", va="top", size="small", color="0.4")
         places.append(x)
         x += 1
     for title, first, last in tables.GROUPS:
@@ -152,7 +152,7 @@ def ten_clients(of_answers: Mapping[str, Sequence[float]]) -> Figure:
 
 
 @plots.described(
-    "Mistakes over 60 rounds, and at the end on four splits: personal networks make fewest at first, FedAvg (adjusted) at the end"
+    "Mistakes by round, and at the end on four splits: personal networks make fewest at first, FedAvg (adjusted) at the end"
 )
 def how_long() -> Figure:
     """Mistakes on images like a client's own: at β = 0.1 over 60 rounds, and in the end on four splits.

@@ -50,7 +50,7 @@ for copied in copies:
                     if not hasattr(module, name.name):
                         importlib.import_module(f"{node.module}.{name.name}")
     plt.close("all")
-for name in ("scoreboard", "twins", "gap"):
+for name in ("scoreboard", "twins", "how_long"):
     getattr(side_by_side, name)()
 assert all(len(data.load(name).images) for name in data.EMBEDDED)
 build.federation("FedAvg", dataset="digits", num_rounds=1, device="cpu").run_round()

@@ -12,7 +12,9 @@ from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
 from fednb.federation import FedAvg
+from fednb.leads import Lead
 from fednb_lab.cells import cells_of
+from fednb_lab.leads import holm
 from fednb_lab.sweeps import read_tables
 from fednb_lab.tuning import tuned, tunings
 
@@ -185,3 +187,19 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
         "side-told-beta-0.1", "FedProto", side_by_side.ADJUSTED, "client mean"
     )
     assert lead.mean == pytest.approx(difference)
+
+
+def test_of_the_table_the_notebook_says_what_its_records_say():
+    """No average over five splits, half of the colours by luck, and one method that is ahead twice."""
+    assert all(lead.diverged for lead in side_by_side.question().values())
+    cells = side_by_side.p_values()
+    leads = [Lead(10, one.points, p=one.p) for one in cells.itertuples()]
+    coloured = [lead for lead in leads if lead.p <= 0.05]
+    survive = [lead for lead in holm(leads) if lead.p <= 0.05]
+    assert len(survive) == pytest.approx(len(coloured) / 2, rel=0.1)
+    assert sum(lead.mean > 0 for lead in survive) == 1
+    blue = cells[(cells["p"] <= 0.05) & (cells["points"] > 0)]
+    is_asked_twice = blue["where"].str.contains("1st|2nd")
+    splits = blue["where"].str.replace(", 1st|, 2nd|1st|2nd", "", regex=True)
+    twice = blue[is_asked_twice].groupby([blue["method"], splits]).size().eq(2)
+    assert set(twice[twice].index.get_level_values(0)) == {"FedProto+FedAvg"} and twice.sum() == 2

@@ -286,8 +286,8 @@ def rates() -> Axes:
     ax.set_xticks(etas, [f"{eta:g}" for eta in etas])
     ax.minorticks_off()
     ax.set(xlabel="learning rate η of the clients", ylabel="accuracy among own classes (%)")
-    ax.set_title("five images of a class, after 20 rounds (dots: five seeds)", size=12)
-    ax.legend(frameon=False, loc="lower right")
+    ax.set_title(f"five images of a class, after 20 rounds ({len(cells[0].seeds)} seeds)", size=12)
+    ax.legend(frameon=False, loc="upper left")
     return ax
 
 

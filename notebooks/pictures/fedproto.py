@@ -13,7 +13,6 @@ from matplotlib.patches import Rectangle
 from scipy.special import softmax
 
 from fednb import data, plots, results
-from fednb.federation import Federation
 from fednb.leads import lead_of
 
 _CLIENTS = ("#8c6bb1", "#2a9d8f")
@@ -65,40 +64,6 @@ def _two_bills(ax: Axes, second: float, centre: float, title: str) -> None:
     ax.annotate(f"{title}:\ntogether {total:g}", (-1, 14), ha="center", va="bottom")
     ax.set(aspect="equal", xlim=(-15, 13), ylim=(-5, 18))
     ax.axis("off")
-
-
-@plots.described("Numbers sent in a round: FedProto's bars are so short beside FedAvg's that they can hardly be seen")
-def a_round(fedproto: Mapping[str, Any], fedavg: Mapping[str, Any]) -> Axes:
-    """How many numbers cross in a round, up and down, drawn to scale."""
-    ax = plt.figure(figsize=(9.5, 2.6)).subplots()
-    bars = (
-        ("up", "FedProto", fedproto, "each client's class means"),
-        ("up", "FedAvg", fedavg, "all weights"),
-        ("down", "FedProto", fedproto, "the stars of all classes"),
-        ("down", "FedAvg", fedavg, "all weights"),
-    )
-    for place, (direction, name, metrics, what) in zip((0, 1, 2.5, 3.5), bars, strict=True):
-        count = metrics[f"{direction}_numbers"]
-        ax.barh(place, count, height=0.85, color=plots.colour(name))
-        ax.text(count, place, f"  {count:,}", va="center")
-        ax.text(0, place, f"{direction}, {name}: {what}  ", ha="right", va="center")
-    ax.set(xlabel="numbers that all clients together send or receive in a round", yticks=[])
-    ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.spines["left"].set_visible(False)
-    ax.margins(x=0.12)
-    ax.set_xlim(0, None)
-    ax.invert_yaxis()
-    return ax
-
-
-@plots.described("Each client has a few digits, and no two clients need have the same")
-def who_has_what(federation: Federation, accuracies: Sequence[float]) -> Axes:
-    """Who has which digit, and with what accuracy (%) a run has ended."""
-    ax = plt.figure(figsize=(5.4, 3.5)).subplots()
-    dataset = federation.dataset
-    plots.split(federation.parts, dataset.labels.numpy(), dataset.num_classes, ax)
-    ax.set_title(f"who has which digit; accuracy at the end: {accuracies[-1]:.1f} %", size=12)
-    return ax
 
 
 # --- clients in the plane: the idea of the paper, small enough to be looked at
@@ -169,6 +134,10 @@ class Plane:
                 sent.setdefault(k, []).append(z[labels == k].mean(0))
         self.prototypes = {k: np.mean(means, axis=0) for k, means in sent.items()}
 
+    def answers(self, client: int, z: np.ndarray) -> np.ndarray:
+        """Which digits a client's output layer sees in representations z [n, 2], its own or another's."""
+        return (z @ self.weights[client][2]).argmax(1)
+
     def apart(self) -> float:
         """Mean distance of the clients' own prototypes of 1 and 2 from the global ones."""
         found = []
@@ -194,7 +163,7 @@ class Plane:
 @plots.described("Alone, one client has its ones where the other has its twos; with FedProto they meet at the stars")
 def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
     """Two clients over rounds: alone in the upper row, with FedProto in the lower one."""
-    fig, axes = plt.subplots(2, len(rounds), figsize=(10.2, 5.4), sharex="row", sharey="row")
+    fig, axes = plt.subplots(2, len(rounds), figsize=(10.8, 5.8), sharex="row", sharey="row")
     for row, lam, name in zip(axes, (0.0, 0.1), ("each alone", "FedProto"), strict=True):
         plane = Plane(lam)
         done = 0
@@ -204,6 +173,10 @@ def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
                 done += 1
             plane.draw(ax, f"{name}, round {wanted}")
         row[0].margins(0.1, 0.16)
+        answers = plane.answers(0, plane.represent(1)[plane.labels[1] == 1])
+        k = int(np.bincount(answers).argmax())
+        called = ("zero", "one", "two", "three")[k]
+        row[-1].set_xlabel(f"A calls {(answers == k).sum()} of B's {len(answers)} ones a {called}")
         if not lam:
             _name_ones_and_twos(row[-1], plane)
     _legend(fig)
@@ -230,10 +203,8 @@ def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
     x, y = plane.represent(0)[plane.labels[0] == 2].T
     plots.label(ax, (x.mean(), y.max() + 0.3), "A's twos", (0, 0), color=_DIGITS[2], va="bottom", **look)
     ones = plane.represent(1)[plane.labels[1] == 1]
-    middle = ones.mean(0) + np.array([0.9, -1.3])
-    for end in (ones[ones[:, 0].argmin()], ones[ones[:, 0].argmax()]):  # they lie along an arc
-        ax.annotate("", end, middle, arrowprops={"arrowstyle": "->", "color": _DIGITS[1], "shrinkA": 8})
-    plots.label(ax, tuple(middle), "B's ones", (0, 0), color=_DIGITS[1], va="top", **look)
+    x, y = ones[ones[:, 0] < np.quantile(ones[:, 0], 0.4)].T  # the left end of their arc
+    plots.label(ax, (x.mean(), y.max() + 0.3), "B's ones", (0, 0), color=_DIGITS[1], va="bottom", **look)
 
 
 @plots.described("Alone, clients lie apart; with a larger λ points come to their stars; at λ = 1 stars 0 and 3 nearly meet")
@@ -266,27 +237,18 @@ def _after_all_rounds(ax: Axes, lam: float, holders: int = 2) -> Plane:
     return plane
 
 
-@plots.described("With five images of a class FedProto learns faster than training alone, which catches up later")
-def few(histories: Mapping[str, Metrics]) -> Axes:
+def _few(ax: Axes, histories: Mapping[str, Metrics]) -> None:
     """Accuracy among own classes (%) over rounds, of clients that have few images."""
-    return _few(plt.figure(figsize=(7, 3.5)).subplots(), histories)
-
-
-def _few(ax: Axes, histories: Mapping[str, Metrics]) -> Axes:
     colours = {"training alone": plots.colour("Local"), "FedProto": _SUM}
     colours |= {"never learnt": _NEVER_LEARNT, "zero": _ZERO}
     for name, metrics in histories.items():
         history = pd.DataFrame(metrics)
         colour = colours[name]
-        accuracy = history["accuracy/local classes"]
-        if len(histories) < 3:
-            ax.plot(history["round"], accuracy, lw=0.8, alpha=0.45, color=colour)
-        smooth = accuracy.rolling(5, center=True, min_periods=1).mean()
+        smooth = history["accuracy/local classes"].rolling(5, center=True, min_periods=1).mean()
         ax.plot(history["round"], smooth, lw=2.5, color=colour, ls=_style_of(colour), label=name)
     ax.set(xlabel="communication round", ylabel="accuracy among own classes (%)")
     ax.set_title("five images of a class, one run (means of five rounds)", size=12)
     ax.legend(frameon=False, loc="lower right")
-    return ax
 
 
 @plots.described(
@@ -298,6 +260,35 @@ def targets(histories: Mapping[str, Metrics]) -> Figure:
     _few(run, histories)
     _gains(recorded)
     return figure
+
+
+@plots.described("Over the learning rate FedProto and the pull to zero lie near each other, and above training alone")
+def rates() -> Axes:
+    """Accuracy after the last round over the learning rate: alone, with FedProto and pulled to zero."""
+    ax = plt.figure(figsize=(7, 3.8)).subplots()
+    etas = (0.02, 0.05, 0.1, 0.2, 0.4)
+    lines = {
+        "nothing": ("training alone", plots.colour("Local")),
+        "everybody's means (FedProto)": ("FedProto", _SUM),
+        "zero, for every class": ("pulled to zero", _ZERO),
+    }
+    for shift, (row, (name, colour)) in zip((-1, 0, 1), lines.items(), strict=True):
+        cells = [results.cell("digits-fedproto-rates", row, f"η={eta:g}") for eta in etas]
+        places = [1.025**shift * eta for eta in etas]
+        means = [np.mean(one.values) for one in cells]
+        ax.plot(places, means, color=colour, lw=2.5, ls=_style_of(colour), label=name)
+        for place, mean, one in zip(places, means, cells, strict=True):
+            ax.plot([place] * len(one.values), one.values, "o", ms=3, color=colour, alpha=0.4, mew=0)
+            if one.diverged:
+                lost = f"{one.statuses.count('diverged')} of {len(one.statuses)}\ndiverged"
+                plots.label(ax, (place, mean), lost, (8, 0), va="center", ha="left", size=9, color=colour)
+    ax.set_xscale("log")
+    ax.set_xticks(etas, [f"{eta:g}" for eta in etas])
+    ax.minorticks_off()
+    ax.set(xlabel="learning rate η of the clients", ylabel="accuracy among own classes (%)")
+    ax.set_title(f"five images of a class, after 20 rounds ({len(cells[0].seeds)} seeds)", size=12)
+    ax.legend(frameon=False, loc="upper left")
+    return ax
 
 
 def _style_of(colour: str) -> str:
@@ -330,6 +321,21 @@ def _gains(ax: Axes) -> None:
 
 
 # --- recorded runs
+
+
+@plots.described("Each seed's line is nearly flat from λ = 0 to λ = 4: the pull changes accuracy by less than seeds do")
+def ladder() -> Axes:
+    """Accuracy (%) on the digits over λ, a line for each seed and their mean."""
+    ax = plt.figure(figsize=(6.4, 3.2)).subplots()
+    columns = ("λ=0 (Local)", "λ=0.1", "λ=1", "λ=4")
+    cells = [results.cell("digits-fedproto-lam", row, "Digits") for row in columns]
+    for seed in cells[0].by_seed:
+        ax.plot(range(len(cells)), [one.by_seed[seed] for one in cells], "o-", color=_SUM, ms=4, lw=1, alpha=0.4)
+    ax.plot(range(len(cells)), [one.mean for one in cells], color="black", lw=3)
+    ax.set_xticks(range(len(cells)), ["0, each alone", "0.1", "1", "4"])
+    ax.set(xlabel="weight λ of the pull", ylabel="accuracy (%)")
+    ax.set_title(f"digits: {len(cells[0].values)} seeds, and their mean (black)", size=12)
+    return ax
 
 
 @plots.described(

@@ -4,7 +4,7 @@ import argparse
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from fednb.errors import SweepError, check, guess_beside
 
@@ -48,13 +48,6 @@ def count(text: str) -> int:
     return int(text)
 
 
-def csv_file(text: str) -> Path:
-    """Read the path of a CSV file; anything else is an ``ArgumentTypeError``."""
-    if not text.endswith(".csv"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file such as curves.csv")
-    return Path(text)
-
-
 def assignment(text: str) -> tuple[str, Any]:
     """Read name and value of ``name=value``; what is no value of Python's is a text.
 
@@ -87,13 +80,13 @@ def each_given_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(assignments)
 
 
-def write(files: Mapping[Path, str], beside: TextIO | None = None) -> None:
-    """Write files, and say where they are, on the standard output or ``beside`` it."""
+def write(files: Mapping[Path, str]) -> None:
+    """Write files, and say where they are."""
     from fednb import records as ledger
 
     for path, content in files.items():
         ledger.write_atomically(path, content)
-        print(path, file=beside)
+        print(path)
 
 
 def check_sweep_file(path: Path) -> None:
@@ -113,8 +106,4 @@ def check_sweep_file(path: Path) -> None:
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
-LATEX = argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
-CURVES = argument(
-    "--curves", type=csv_file, metavar="FILE.csv", help="write the accuracy of each round"
-)
 NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 from fednb.errors import FednbError, SweepError, check
 from fednb_lab.arguments import (
     AGAIN,
-    CURVES,
     JOBS,
-    LATEX,
     NOTEBOOK,
     SWEEP_FILES,
     argument,
@@ -33,7 +31,6 @@ from fednb_lab.arguments import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from fednb_lab.cells import Cell
     from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
@@ -231,26 +228,21 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def _show_tables(
-    tables: "Sequence[Table]",
-    shown: "Sequence[Table]",
-    out: Path | None = None,
-    *,
-    as_latex: bool = False,
-) -> "dict[str, list[Cell]]":
-    """Print tables, and write pages of those of one's own files; returns the cells of both."""
-    from fednb_lab import exports, pages
+    tables: "Sequence[Table]", shown: "Sequence[Table]", out: Path | None = None
+) -> None:
+    """Print tables that have records, and write pages of those of one's own files."""
+    from fednb_lab import pages
+    from fednb_lab.cells import cells_of
     from fednb_lab.tables import is_own, table_in_full
 
     own = [table for table in tables if is_own(table)]
-    cells = pages.recorded_cells({table.name: table for table in [*own, *shown]}.values())
-    written = exports.latex if as_latex else table_in_full
-    for text in pages.tables_with_runs(shown, cells, written):
-        print(f"{text}\n")
+    cells = {table.name: cells_of(table) for table in [*own, *shown]}
+    for table in shown:
+        if any(cell.runs for cell in cells[table.name]):
+            print(f"{table_in_full(table, cells[table.name])}\n")
     for file in dict.fromkeys(table.file for table in own):
         of_file = [table for table in own if table.file == file]
-        # `--latex > table.tex` is to hold tables alone
-        write(pages.own_pages(of_file, cells, out), sys.stderr if as_latex else sys.stdout)
-    return cells
+        write(pages.own_pages(of_file, cells, out))
 
 
 @command(
@@ -325,8 +317,6 @@ def _list_notebooks(sweeps: Path) -> None:
     ),
     argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
     JOBS,
-    LATEX,
-    CURVES,
     AGAIN,
 )
 def compare(args: argparse.Namespace) -> None:
@@ -335,7 +325,6 @@ def compare(args: argparse.Namespace) -> None:
     fednb compare FedAvg MOON
     fednb compare FedAvg my_method.ipynb --seeds 5 --jobs 2 beta=0.1 num_rounds=30
     fednb compare FedAvg FedProx MOON FedProx.mu=0.01 MOON.mu=5
-    fednb compare FedAvg MOON --latex --curves curves.csv
     """
     names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
     overrides = each_given_once([for_methods(word) for word in args.methods if word not in names])
@@ -348,17 +337,11 @@ def compare(args: argparse.Namespace) -> None:
     check(len(compared) > 1, message, SweepError)
     print(f"Comparing {', '.join(compared)}", file=sys.stderr)
     from fednb_lab import compare as comparing
-    from fednb_lab import exports
 
     how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
     made = comparing.compare(compared, overrides, **how_many, again=args.again)
-    print(exports.latex(made.table, made.cells) if args.latex else made.text)
-    # `--latex > table.tex` is to hold the table alone
-    beside = sys.stderr if args.latex else sys.stdout
-    print(*made.paths, f"records are in {made.runs}", sep="\n", file=beside)
-    if args.curves is not None:
-        curves = exports.curves_csv([made.table], {made.table.name: made.cells})
-        write({args.curves: curves}, beside)
+    print(made.text)
+    print(*made.paths, f"records are in {made.runs}", sep="\n")
 
 
 @command(
@@ -404,21 +387,16 @@ def check_cell(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
     argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
-    LATEX,
-    CURVES,
 )
 def report(args: argparse.Namespace) -> int:
     """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
     fednb report my_method.yaml
-    fednb report my_method.yaml --latex --curves curves.csv
     fednb report --runs results/runs --out build/report
     """
     if args.path is not None:
         return _report_own(args)
-    message = "--latex and --curves are of a sweep file: fednb report FILE.yaml --latex."
-    check(not args.latex and args.curves is None, message, SweepError)
     from fednb import ROOT
     from fednb import records as ledger
 
@@ -445,7 +423,7 @@ def _report_own(args: argparse.Namespace) -> int:
     message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
     check(args.runs is None, message, SweepError)
     check_sweep_file(args.path)
-    from fednb_lab import exports, jobs
+    from fednb_lab import jobs
     from fednb_lab.sweeps import read_tables
 
     tables = list(read_tables(args.path).values())
@@ -454,10 +432,7 @@ def _report_own(args: argparse.Namespace) -> int:
         way_out = f"`fednb sweep {args.path}` makes runs"
         return _nothing_recorded(jobs.folders_of(every_job), way_out)
     jobs.tell_other_code(every_job)
-    cells = _show_tables(tables, tables, args.out, as_latex=args.latex)
-    if args.curves is not None:
-        beside = sys.stderr if args.latex else sys.stdout
-        write({args.curves: exports.curves_csv(tables, cells)}, beside)
+    _show_tables(tables, tables, args.out)
     return 0
 
 

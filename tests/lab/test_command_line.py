@@ -219,8 +219,6 @@ def test_results_that_cannot_be_written_are_one_sentence(
         ("course chek x", "check"),
         ("compare FedAvg MOON --sedes 3", "--seeds"),
         ("compare FedAvg MOON --seed 3", "--seeds"),
-        ("report x --late", "--latex"),
-        ("report x --curves .", ""),
     ],
 )
 def test_wrong_usage_ends_with_status_2_and_a_guess(

@@ -1,8 +1,6 @@
 """One's own methods and sweeps: their names, tables and pages, what compare says, and a cell that is made again."""
 
-import csv
 import io
-import itertools
 import re
 import shlex
 from collections.abc import Sequence
@@ -122,6 +120,7 @@ def test_a_network_of_ones_own_is_known_to_all_runs_of_a_comparison(
     assert len({record["model_parameters"] for record in records}) == 1
     (path,) = ledger.runs_folder().glob("A-*.json")
     (page,) = tmp_path.glob("results/compare/*.md")
+    assert len(page.with_suffix(".csv").read_text().splitlines()) == 4  # titles, and a line a method
     assert "other code" not in page.read_text()
     ledger.write(path, ledger.read(path) | {"source": "0" * 12})
     assert cli.main(["compare", "FedAvg", first, "b.ipynb", *WITH_NETWORK]) == 0
@@ -215,20 +214,11 @@ def test_a_sweep_ends_with_its_table_and_its_page(
 def test_report_takes_ones_own_sweep(
     swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """With --latex the standard output has nothing but the table."""
     typed = ["report", str(swept.file), "--out", str(tmp_path)]
     assert cli.main(typed) == 0
     assert "| Mine |" in capsys.readouterr().out
     assert (tmp_path / "mine.md").exists() and (tmp_path / "mine.csv").exists()
-    curves = tmp_path / "curves.csv"
-    assert cli.main([*typed, "--latex", "--curves", str(curves)]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(r"\begin{tabular}") and r"\\" in out and "mine.md" not in out
-    rows = list(csv.DictReader(io.StringIO(curves.read_text())))
-    found = {(row["method"], row["seed"]) for row in rows}
-    assert found == set(itertools.product(("FedAvg", "Mine"), "01"))
-    for wrong in ([*typed, "--runs", "x"], ["report", "--latex"]):
-        assert cli.main(wrong) == 2
+    assert cli.main([*typed, "--runs", "x"]) == 2
 
 
 def test_report_leaves_the_page_of_a_table_of_the_project_as_it_is(

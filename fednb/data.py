@@ -189,18 +189,9 @@ def places() -> list[Path]:
 
 
 def file_of(name: str) -> Path | None:
-    """Return the file of a published set; None if it is not there, or holds something else."""
+    """Return the file of a published set; None if there is none."""
     paths = [folder / f"{name}.npz" for folder in places()]
-    return next((path for path in paths if path.is_file() and is_converted(path)), None)
-
-
-def is_converted(path: Path) -> bool:
-    """Tell whether a file is a converted one, unlike arrays that somebody has brought."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return "x_train" not in file.files
-    except Exception:
-        return True  # damaged, which is said when it is read
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _read_published(name: str) -> Dataset:
@@ -209,14 +200,14 @@ def _read_published(name: str) -> Dataset:
     path = file_of(name)
     if path is None:
         raise DataError(
-            f"{spec.title} was not found in {places()[0]}: `fednb data {spec.name}` fetches it, "
-            "makes it of the files that lie there, or says what to do (FEDNB_DATA names "
-            "another folder)."
+            f"{spec.title} was not found in {places()[0]}: `fednb data {spec.name}` fetches it, or "
+            "says what to do (FEDNB_DATA names another folder)."
         )
     found = read(spec, path)
     if found is None or found.images.shape[1:] != spec.shape:
         raise DataError(
-            f"{spec.title}: {path} is damaged: delete it and run `fednb data {spec.name}`."
+            f"{spec.title}: {path} is damaged, or not written by `fednb data`: move it away, and run "
+            f"`fednb data {spec.name}`, with --from where it holds arrays of yours."
         )
     return found
 

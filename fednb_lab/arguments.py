@@ -1,69 +1,64 @@
-"""What a command of ``fednb`` is made of: its function, its arguments, and how these are read."""
+"""What the commands of ``fednb`` share: their group, common arguments, and how these are read."""
 
-import argparse
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any
 
+import click
+
+from fednb import __version__
 from fednb.errors import SweepError, check, guess_beside
 
 SWEEP_FILES = (".yaml", ".yml")
 
-Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` takes
+# click leaves the lines below a \b as they are
+_VARIABLES = """\b
+variables of the environment:
+  FEDNB_RUNS      folder of run records (default: results/runs, here or beside one's own notebook)
+  FEDNB_DATA      folder of data sets (default: data)
+  FEDNB_CACHE     folder of decoded data sets (default: data/cache)
+  FEDNB_DEVICE    cpu, cuda or cuda:N (default: a GPU if there is one)
+  FEDNB_WORKERS   clients that train side by side on a CPU (default: one per core)
+  FEDNB_PROGRESS  bar, log or off: how rounds are shown"""
 
 
-class Command(NamedTuple):
-    """A command; its function returns the exit status, None for 0."""
+class Command(click.Command):
+    """A command; its docstring is a line that says what it does, and examples that can be typed."""
 
-    function: Callable[[argparse.Namespace], int | None]
-    arguments: tuple[Argument, ...]
-
-
-COMMANDS: dict[str, Command] = {}  # by what is typed after ``fednb``
-
-
-def argument(*names: str, **options: Any) -> Argument:
-    """Describe an argument of a command."""
-    return names, options
+    def __init__(self, name: str, help: str, **options: Any) -> None:
+        summary, _, examples = inspect.cleandoc(help).partition("\n\n")
+        lines = "".join(f"\n  {line}" for line in examples.splitlines())
+        super().__init__(name, help=summary, epilog=f"\b\nexamples:{lines}", **options)
 
 
-def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
-    """Make a function a command with these arguments.
+class Group(click.Group):
+    """A group of such commands."""
 
-    Its docstring is a line that says what it does, and below examples that can be typed.
-    """
-
-    def register(function: Any) -> Any:
-        COMMANDS[name] = Command(function, arguments)
-        return function
-
-    return register
+    command_class = Command
 
 
-def count(text: str) -> int:
-    """Read a whole number from 1; anything else is an ``ArgumentTypeError``."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
+@click.group(cls=Group, epilog=_VARIABLES)
+@click.version_option(__version__, message="fednb %(version)s")
+def fednb() -> None:
+    """FedNB: five federated-learning papers, and methods of your own, run and compared."""
 
 
-def csv_file(text: str) -> Path:
-    """Read the path of a CSV file; anything else is an ``ArgumentTypeError``."""
-    if not text.endswith(".csv"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file such as curves.csv")
-    return Path(text)
+@fednb.group(cls=Group)
+def course() -> None:
+    """Hand out notebooks without solutions, and grade."""
 
 
 def assignment(text: str) -> tuple[str, Any]:
     """Read name and value of ``name=value``; what is no value of Python's is a text.
 
-    Anything else is an ``ArgumentTypeError``.
+    Anything else is a `SweepError`.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         form = "of the form name=value, such as num_rounds=20, without spaces and dashes"
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {form}")
+        raise SweepError(f"{text[:80]!r} is not {form}.")
     is_word = value.lower() in ("true", "false", "none")
     try:
         return name, ast.literal_eval(value.title() if is_word else value[:1000])
@@ -87,13 +82,13 @@ def each_given_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(assignments)
 
 
-def write(files: Mapping[Path, str], beside: TextIO | None = None) -> None:
-    """Write files, and say where they are, on the standard output or ``beside`` it."""
+def write(files: Mapping[Path, str]) -> None:
+    """Write files, and say where they are."""
     from fednb import records as ledger
 
     for path, content in files.items():
         ledger.write_atomically(path, content)
-        print(path, file=beside)
+        print(path)
 
 
 def check_sweep_file(path: Path) -> None:
@@ -111,10 +106,7 @@ def check_sweep_file(path: Path) -> None:
     check(path.is_dir() or path.suffix in SWEEP_FILES, message, SweepError)
 
 
-JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
-AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
-LATEX = argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
-CURVES = argument(
-    "--curves", type=csv_file, metavar="FILE.csv", help="write the accuracy of each round"
-)
-NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")
+COUNT = click.IntRange(min=1)
+JOBS = click.option("--jobs", type=COUNT, metavar="N", help="runs at once (default: 1)")
+AGAIN = click.option("--again", is_flag=True, help="make what is recorded again, and replace it")
+NOTEBOOK = click.argument("notebook", help="such as 01_moon, 01, or a path")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from scipy import stats
 
 from fednb import ROOT, data
@@ -109,30 +109,15 @@ class ClaimsFile(NamedTuple):
 
 @functools.cache
 def claims_file() -> ClaimsFile:
-    """Read what the papers claim and what was found; a `ReportError` says what is wrong with it."""
-    file = ROOT / "data" / "claims.yaml"
-    where = "data/claims.yaml"
+    """Read what the papers claim and what was found; pydantic's errors name what is wrong."""
+    content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
     findings: dict[str, Finding] = {}
-    papers: dict[str, PaperClaims] = {}
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        for notebook, of_notebook in content.pop("findings").items():
-            for name, described in of_notebook.items():
-                where = f"data/claims.yaml, finding {name}"
-                check(name not in findings, "another is called so; rename one.", ReportError)
-                findings[name] = Finding.model_validate(
-                    {"name": name, "notebook": notebook, **described}
-                )
-        for paper, about in content.items():
-            where = f"data/claims.yaml, {paper}"
-            papers[paper] = PaperClaims.model_validate(about)
-    except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise ReportError(f"{where}: {'; '.join(wrong)}.") from error
-    except (yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
-        told = " ".join(str(error).split())
-        message = f"{where} is not as the comments in the file say ({told})."
-        raise ReportError(message) from error
+    for notebook, of_notebook in content.pop("findings").items():
+        for name, described in of_notebook.items():
+            check(name not in findings, f"Two findings are called {name}: rename one.", ReportError)
+            found = {"name": name, "notebook": notebook, **described}
+            findings[name] = Finding.model_validate(found)
+    papers = TypeAdapter(dict[str, PaperClaims]).validate_python(content)
     return ClaimsFile(papers, findings)
 
 

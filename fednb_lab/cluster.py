@@ -19,7 +19,7 @@ import fednb_lab
 from fednb import PACKAGE, data, papers
 from fednb import records as ledger
 from fednb.errors import DataError, NotebookError
-from fednb_lab import datasets, pool, processes
+from fednb_lab import pool, processes
 from fednb_lab.jobs import Job, runs_of
 from fednb_lab.pool import Outcome, Result, Start, Task
 from fednb_lab.processes import in_one_line
@@ -136,7 +136,6 @@ def code_and_data(notebook: str, dataset: str) -> dict[str, str]:
     for file in [*papers.notebooks(extras=True), papers.path(notebook)]:
         sources += papers.cells(file, "code")
     code = hashlib.sha256("\0".join(sources).encode()).hexdigest()
-    datasets.ensure(dataset)
     return {"code": code, "data": data.load(dataset).fingerprint}
 
 

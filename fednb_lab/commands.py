@@ -4,28 +4,26 @@ What it needs it imports when it is called, so that help and most errors come at
 of courses are in `fednb_lab.course.commands`.
 """
 
-import argparse
 import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from fednb.errors import FednbError, SweepError, check
 from fednb_lab.arguments import (
     AGAIN,
-    CURVES,
+    COUNT,
     JOBS,
-    LATEX,
     NOTEBOOK,
     SWEEP_FILES,
-    argument,
     assignment,
     check_sweep_file,
-    command,
-    count,
     each_given_once,
+    fednb,
     for_methods,
     write,
 )
@@ -33,7 +31,6 @@ from fednb_lab.arguments import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from fednb_lab.cells import Cell
     from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
@@ -43,12 +40,10 @@ _SETTINGS = "its settings, which notebooks/SETTINGS.md explains"
 # ---- notebooks
 
 
-@command(
-    "notebooks",
-    argument("--out", type=Path, default="build/run", metavar="FOLDER", help="default: build/run"),
-    argument("--seed", type=int, metavar="N", help="instead of the notebooks' own"),
-)
-def notebooks(args: argparse.Namespace) -> int:
+@fednb.command()
+@click.option("--out", type=Path, default="build/run", metavar="FOLDER", help="default: build/run")
+@click.option("--seed", type=int, metavar="N", help="instead of the notebooks' own")
+def notebooks(out: Path, seed: int | None) -> int:
     """Execute every notebook from top to bottom at its defaults.
 
     fednb notebooks
@@ -57,9 +52,9 @@ def notebooks(args: argparse.Namespace) -> int:
     from fednb import papers
     from fednb_lab import engine, pool, processes
 
-    out = args.out.absolute()
+    out = out.absolute()
     files = papers.notebooks(extras=True)
-    parameters = {} if args.seed is None else {"seed": args.seed}
+    parameters = {} if seed is None else {"seed": seed}
     own = {"FEDNB_RUNS": str(out / "runs"), "FEDNB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
     (out / "logs").mkdir(parents=True, exist_ok=True)
     failed = []
@@ -87,12 +82,10 @@ def notebooks(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-@command(
-    "copy",
-    NOTEBOOK,
-    argument("path", type=Path, nargs="?", metavar="PATH", help="default: here"),
-)
-def copy(args: argparse.Namespace) -> None:
+@fednb.command()
+@NOTEBOOK
+@click.argument("path", type=Path, required=False, help="default: here")
+def copy(notebook: str, path: Path | None) -> None:
     """Copy a notebook to where you are, to read it and change it; students get a `course release`.
 
     fednb copy 01_moon
@@ -100,12 +93,13 @@ def copy(args: argparse.Namespace) -> None:
     """
     from fednb_lab.new import copy_notebook
 
-    copied = copy_notebook(args.notebook, args.path)
+    copied = copy_notebook(notebook, path)
     print(f"{copied}: open it with jupyter lab {copied}, or run it with fednb run {copied}")
 
 
-@command("new", argument("name", metavar="NAME", help="for instance FedDyn or my_method"))
-def new(args: argparse.Namespace) -> None:
+@fednb.command()
+@click.argument("name", help="for instance FedDyn or my_method")
+def new(name: str) -> None:
     """Write a notebook and a sweep file to begin a method with.
 
     fednb new FedDyn
@@ -113,7 +107,7 @@ def new(args: argparse.Namespace) -> None:
     """
     from fednb_lab.new import new_method
 
-    notebook, sweep_file = new_method(args.name, Path.cwd())
+    notebook, sweep_file = new_method(name, Path.cwd())
     print(f"{notebook.name}, {sweep_file.name}: change the method, then")
     print(f"fednb compare FedAvg {notebook.name}")
 
@@ -121,13 +115,11 @@ def new(args: argparse.Namespace) -> None:
 # ---- runs
 
 
-@command(
-    "run",
-    NOTEBOOK,
-    argument("parameters", nargs="*", type=assignment, metavar="name=value", help=_SETTINGS),
-    AGAIN,
-)
-def run(args: argparse.Namespace) -> int:
+@fednb.command()
+@NOTEBOOK
+@click.argument("parameters", nargs=-1, metavar="[name=value]...", help=_SETTINGS)
+@AGAIN
+def run(notebook: str, parameters: Sequence[str], again: bool) -> int:
     """Make one run of a notebook.
 
     fednb run 01_moon method=MOON mu=5 num_rounds=20
@@ -135,20 +127,21 @@ def run(args: argparse.Namespace) -> int:
     """
     from fednb import notebooks as files
 
-    files.path(args.notebook)  # first, as what comes next is slow to import
+    given = each_given_once([assignment(word) for word in parameters])
+    files.path(notebook)  # first, as what comes next is slow to import
     from fednb import records as ledger
     from fednb_lab import pool
     from fednb_lab.chance import learned_nothing
     from fednb_lab.jobs import Notebook, tell_other_code
 
-    job = Notebook(args.notebook).job(each_given_once(args.parameters))
+    job = Notebook(notebook).job(given)
     print(job.settings, flush=True)
-    if job.status in ledger.RESULTS and not args.again:
+    if job.status in ledger.RESULTS and not again:
         print("This run is recorded already.")
         tell_other_code([job])
     else:
         pool.check_prerequisites([job])
-        error = pool.run_in_this_process(job, again=args.again)
+        error = pool.run_in_this_process(job, again=again)
         if error:
             print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
@@ -163,21 +156,38 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-@command(
-    "sweep",
-    argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them"),
-    argument("--table", action="append", metavar="NAME", help="only this one; may be given again"),
-    argument("--tier", action="append", metavar="TIER", help="only runs of this tier; likewise"),
-    argument("--only", action="append", type=assignment, metavar="name=value", help="likewise"),
-    JOBS,
-    argument(
-        "--scheduler", metavar="tcp://HOST:PORT", help="of a dask cluster: one run per thread"
-    ),
-    argument("--notebooks", type=Path, metavar="FOLDER", help="keep the whole executed notebooks"),
-    argument("--dry-run", action="store_true", help="say what would be run"),
-    AGAIN,
+@fednb.command()
+@click.argument(
+    "path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them"
 )
-def sweep(args: argparse.Namespace) -> int:
+@click.option(
+    "--table", "names", multiple=True, metavar="NAME", help="only this one; may be given again"
+)
+@click.option(
+    "--tier", "tiers", multiple=True, metavar="TIER", help="only runs of this tier; likewise"
+)
+@click.option("--only", multiple=True, metavar="name=value", help="likewise")
+@JOBS
+@click.option(
+    "--scheduler", metavar="tcp://HOST:PORT", help="of a dask cluster: one run per thread"
+)
+@click.option(
+    "--notebooks", "kept", type=Path, metavar="FOLDER", help="keep the whole executed notebooks"
+)
+@click.option("--dry-run", is_flag=True, help="say what would be run")
+@AGAIN
+def sweep(
+    path: Path,
+    *,
+    names: Sequence[str],
+    tiers: Sequence[str],
+    only: Sequence[str],
+    jobs: int | None,
+    scheduler: str | None,
+    kept: Path | None,
+    dry_run: bool,
+    again: bool,
+) -> int:
     """Make the runs of a paper's tables that are not recorded yet.
 
     fednb sweep my_method.yaml --jobs 2
@@ -185,79 +195,76 @@ def sweep(args: argparse.Namespace) -> int:
     fednb sweep notebooks/sweeps --tier minutes-gpu --only dataset=cifar10
     fednb sweep my_method.yaml --notebooks build/executed
     """
-    if args.scheduler is not None and (args.jobs or args.notebooks):
+    if scheduler is not None and (jobs or kept):
         raise SweepError(
             "A cluster's workers say how many runs are made at once, and keep no notebooks: leave "
             "out --jobs and --notebooks, or --scheduler."
         )
-    print(f"Reading {args.path}", flush=True)
-    check_sweep_file(args.path)
-    from fednb_lab import cells, cluster, jobs
+    print(f"Reading {path}", flush=True)
+    check_sweep_file(path)
+    from fednb_lab import cells, cluster
+    from fednb_lab.jobs import each_once, folders_of, missing, select, tell_other_code
     from fednb_lab.sweeps import read_tables
 
-    tables = read_tables(args.path)
-    only = [("table", name) for name in args.table or ()]
-    only += [("tier", name) for name in args.tier or ()]
-    only += args.only or ()
-    selected = jobs.select([job for table in tables.values() for job in table.jobs], only)
-    unique = jobs.each_once(selected)
-    todo = unique if args.again else jobs.missing(unique)
-    if not args.again:
-        jobs.tell_other_code(unique)
-    kept = args.notebooks and args.notebooks.absolute()
-    if kept and not args.again:
+    tables = read_tables(path)
+    asked: list[tuple[str, Any]] = [("table", name) for name in names]
+    asked += [("tier", name) for name in tiers]
+    asked += [assignment(word) for word in only]
+    selected = select([job for table in tables.values() for job in table.jobs], asked)
+    unique = each_once(selected)
+    todo = unique if again else missing(unique)
+    if not again:
+        tell_other_code(unique)
+    kept = kept and kept.absolute()
+    if kept and not again:
         lacking = [job for job in unique if not (kept / f"{job.path.stem}.ipynb").exists()]
-        todo = jobs.each_once([*todo, *lacking])
+        todo = each_once([*todo, *lacking])
     print(f"{len(unique)} runs: {len(unique) - len(todo)} recorded, {len(todo)} to do.", flush=True)
     named = [tables[name] for name in dict.fromkeys(job.table for job in selected)]
     for table in named:
         cells.cells_of(table, {})  # of no records: a measure that nobody knows is told now
-    if args.dry_run:
+    if dry_run:
         _list_tables(named)
         for job in todo:
             parameters = [f"{name}={value}" for name, value in job.parameters.items()]
             print(f"{job.table}: {' '.join([job.notebook, *parameters])}")
         return 0
-    how = {"scheduler": args.scheduler, "again": args.again, "notebooks": kept}
-    outcomes = cluster.run(todo, jobs=args.jobs or 1, **how) if todo else []
+    outcomes = []
+    if todo:
+        outcomes = cluster.run(
+            todo, jobs=jobs or 1, scheduler=scheduler, again=again, notebooks=kept
+        )
     _show_tables(list(tables.values()), named if len(named) <= _SHOWN_AT_ONCE else [])
     failed = [outcome for outcome in outcomes if outcome.error]
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {job.log}")
     if todo:
         made = len(todo) - len(failed)
-        print(f"{made} runs made, {len(failed)} failed; records are in {jobs.folders_of(todo)}.")
+        print(f"{made} runs made, {len(failed)} failed; records are in {folders_of(todo)}.")
     return int(bool(failed))
 
 
 def _show_tables(
-    tables: "Sequence[Table]",
-    shown: "Sequence[Table]",
-    out: Path | None = None,
-    *,
-    as_latex: bool = False,
-) -> "dict[str, list[Cell]]":
-    """Print tables, and write pages of those of one's own files; returns the cells of both."""
-    from fednb_lab import exports, pages
+    tables: "Sequence[Table]", shown: "Sequence[Table]", out: Path | None = None
+) -> None:
+    """Print tables that have records, and write pages of those of one's own files."""
+    from fednb_lab import pages
+    from fednb_lab.cells import cells_of
     from fednb_lab.tables import is_own, table_in_full
 
     own = [table for table in tables if is_own(table)]
-    cells = pages.recorded_cells({table.name: table for table in [*own, *shown]}.values())
-    written = exports.latex if as_latex else table_in_full
-    for text in pages.tables_with_runs(shown, cells, written):
-        print(f"{text}\n")
+    cells = {table.name: cells_of(table) for table in [*own, *shown]}
+    for table in shown:
+        if any(cell.runs for cell in cells[table.name]):
+            print(f"{table_in_full(table, cells[table.name])}\n")
     for file in dict.fromkeys(table.file for table in own):
         of_file = [table for table in own if table.file == file]
-        # `--latex > table.tex` is to hold tables alone
-        write(pages.own_pages(of_file, cells, out), sys.stderr if as_latex else sys.stdout)
-    return cells
+        write(pages.own_pages(of_file, cells, out))
 
 
-@command(
-    "list",
-    argument("notebook", nargs="?", metavar="NOTEBOOK", help="or a sweep file: list its tables"),
-)
-def list_tables(args: argparse.Namespace) -> None:
+@fednb.command("list")
+@click.argument("notebook", required=False, help="or a sweep file: list its tables")
+def list_tables(notebook: str | None) -> None:
     """List notebooks, or the tables of one: how much is recorded, and how long a run took.
 
     fednb list
@@ -268,17 +275,17 @@ def list_tables(args: argparse.Namespace) -> None:
     from fednb import notebooks as files
 
     sweeps = ROOT / "notebooks" / "sweeps"
-    if args.notebook is None:
+    if notebook is None:
         _list_notebooks(sweeps)
         return
-    file = Path(args.notebook)
+    file = Path(notebook)
     if file.suffix in SWEEP_FILES:
         check_sweep_file(file)
     else:
-        name = files.name(args.notebook)  # the path of one's own
+        name = files.name(notebook)  # the path of one's own
         file = sweeps / f"{name}.yaml"
         way_out = "`fednb list` shows which have some, `fednb list FILE.yaml` tables of your own"
-        check(file.exists(), f"{args.notebook} has no tables: {way_out}.", SweepError)
+        check(file.exists(), f"{notebook} has no tables: {way_out}.", SweepError)
     from fednb_lab.sweeps import read_tables
 
     _list_tables(read_tables(file).values())
@@ -318,27 +325,26 @@ def _list_notebooks(sweeps: Path) -> None:
 # ---- results
 
 
-@command(
-    "compare",
-    argument(
-        "methods", nargs="+", metavar="METHOD", help="or a notebook; then [METHOD.]name=value"
-    ),
-    argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
-    JOBS,
-    LATEX,
-    CURVES,
-    AGAIN,
+@fednb.command()
+@click.argument(
+    "methods",
+    nargs=-1,
+    required=True,
+    metavar="METHOD...",
+    help="or a notebook; then [METHOD.]name=value",
 )
-def compare(args: argparse.Namespace) -> None:
+@click.option("--seeds", type=COUNT, default=3, metavar="N", help="default: 3")
+@JOBS
+@AGAIN
+def compare(methods: Sequence[str], seeds: int, jobs: int | None, again: bool) -> None:
     """Compare methods with the first one in one setting: the missing runs, a table, a figure.
 
     fednb compare FedAvg MOON
     fednb compare FedAvg my_method.ipynb --seeds 5 --jobs 2 beta=0.1 num_rounds=30
     fednb compare FedAvg FedProx MOON FedProx.mu=0.01 MOON.mu=5
-    fednb compare FedAvg MOON --latex --curves curves.csv
     """
-    names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
-    overrides = each_given_once([for_methods(word) for word in args.methods if word not in names])
+    names = [word for word in methods if "=" not in word or word.endswith(".ipynb")]
+    overrides = each_given_once([for_methods(word) for word in methods if word not in names])
     message = "seed=... is one run: say --seeds N, which are counted from 0."
     check("seed" not in overrides, message, SweepError)
     from fednb_lab.jobs import find_methods
@@ -348,116 +354,107 @@ def compare(args: argparse.Namespace) -> None:
     check(len(compared) > 1, message, SweepError)
     print(f"Comparing {', '.join(compared)}", file=sys.stderr)
     from fednb_lab import compare as comparing
-    from fednb_lab import exports
 
-    how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
-    made = comparing.compare(compared, overrides, **how_many, again=args.again)
-    print(exports.latex(made.table, made.cells) if args.latex else made.text)
-    # `--latex > table.tex` is to hold the table alone
-    beside = sys.stderr if args.latex else sys.stdout
-    print(*made.paths, f"records are in {made.runs}", sep="\n", file=beside)
-    if args.curves is not None:
-        curves = exports.curves_csv([made.table], {made.table.name: made.cells})
-        write({args.curves: curves}, beside)
+    made = comparing.compare(compared, overrides, seeds=seeds, jobs=jobs or 1, again=again)
+    print(made.text)
+    print(*made.paths, f"records are in {made.runs}", sep="\n")
 
 
-@command(
-    "check",
-    argument("table", metavar="TABLE", help="as `fednb list 01_moon` has it, or FILE.yaml[:TABLE]"),
-    argument("row", nargs="?", metavar="ROW", help="default: the one that takes least time"),
-    argument("--column", metavar="NAME", help="where a row has several (default: likewise)"),
-    argument("--seeds", type=count, metavar="N", help="only so many of its runs"),
-    JOBS,
-    argument("--dry-run", action="store_true", help="say how long it takes"),
-)
-def check_cell(args: argparse.Namespace) -> int:
+@fednb.command("check")
+@click.argument("table", help="as `fednb list 01_moon` has it, or FILE.yaml[:TABLE]")
+@click.argument("row", required=False, help="default: the one that takes least time")
+@click.option("--column", metavar="NAME", help="where a row has several (default: likewise)")
+@click.option("--seeds", type=COUNT, metavar="N", help="only so many of its runs")
+@JOBS
+@click.option("--dry-run", is_flag=True, help="say how long it takes")
+def check_cell(
+    table: str,
+    row: str | None,
+    *,
+    column: str | None,
+    seeds: int | None,
+    jobs: int | None,
+    dry_run: bool,
+) -> int:
     """Make a cell of a table again, and say how closely it agrees with its records.
 
     fednb check digits --dry-run
     fednb check digits FedAvg --seeds 1
     fednb check my_method.yaml MyMethod --column 0.5
     """
-    file = Path(args.table.partition(":")[0])
+    file = Path(table.partition(":")[0])
     if file.suffix in (*SWEEP_FILES, ".ipynb"):
         check_sweep_file(file)
     from fednb_lab import check as checking
     from fednb_lab import words
     from fednb_lab.jobs import duration
 
-    cell = checking.cell_to_check(args.table, args.row, args.column)
-    runs = cell.runs[: args.seeds]
+    cell = checking.cell_to_check(table, row, column)
+    runs = cell.runs[:seeds]
     took = duration(checking.seconds(runs))
     devices = ", ".join(dict.fromkeys(run.record.get("device", "unknown") for run in runs))
     print(f"{cell.table}: {cell.row}, {cell.column}: {words.measured(cell)}")
     print(f"{words.seeds(len(runs))} to make again; when recorded they took {took} on {devices}.")
-    if args.dry_run:
+    if dry_run:
         return 0
     sys.stdout.flush()
     print("Making them; a line tells when one has ended", file=sys.stderr, flush=True)
-    verdict = checking.make_again(cell, runs, jobs=args.jobs or 1)
+    verdict = checking.make_again(cell, runs, jobs=jobs or 1)
     print(verdict.text)
     return int(not verdict.agrees)
 
 
-@command(
-    "report",
-    argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
-    argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
-    argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
-    LATEX,
-    CURVES,
+@fednb.command()
+@click.argument(
+    "path", type=Path, required=False, metavar="[FILE.yaml]", help="default: the project's"
 )
-def report(args: argparse.Namespace) -> int:
+@click.option("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)")
+@click.option("--out", type=Path, metavar="FOLDER", help="default: beside the records")
+def report(path: Path | None, runs: Path | None, out: Path | None) -> int:
     """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
     fednb report my_method.yaml
-    fednb report my_method.yaml --latex --curves curves.csv
     fednb report --runs results/runs --out build/report
     """
-    if args.path is not None:
-        return _report_own(args)
-    message = "--latex and --curves are of a sweep file: fednb report FILE.yaml --latex."
-    check(not args.latex and args.curves is None, message, SweepError)
+    if path is not None:
+        message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
+        check(runs is None, message, SweepError)
+        return _report_own(path, out)
     from fednb import ROOT
     from fednb import records as ledger
 
-    folder = (args.runs or ledger.runs_folder(ROOT)).absolute()
+    folder = (runs or ledger.runs_folder(ROOT)).absolute()
     print(f"Reading the records in {folder}", flush=True)
     if not any(folder.glob("*.json")):
         return _nothing_recorded(str(folder), "`fednb sweep` makes runs")
     from fednb_lab import for_readers, pages, words
 
-    out = (args.out or folder.parent).absolute()
+    out = (out or folder.parent).absolute()
     results = pages.read_results(ROOT / "notebooks" / "sweeps", folder)
     files: dict[Path, str] = pages.make_pages(results, out)
     if out == ROOT / "results":  # what notebooks show
         files |= {out / name: text for name, text in for_readers.files(results).items()}
-    for path, content in files.items():
-        ledger.write_atomically(path, content)
+    for file, content in files.items():
+        ledger.write_atomically(file, content)
     print(f"{len(results.every_claim)} claims: {words.counted(results.every_claim)}")
     print(f"{len(files)} files written; all that was found is in {out / 'REPORT.md'}")
     return 0
 
 
-def _report_own(args: argparse.Namespace) -> int:
+def _report_own(path: Path, out: Path | None) -> int:
     """The tables of one sweep file, printed and, if it is one's own, written."""
-    message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
-    check(args.runs is None, message, SweepError)
-    check_sweep_file(args.path)
-    from fednb_lab import exports, jobs
+    check_sweep_file(path)
+    from fednb_lab import jobs
     from fednb_lab.sweeps import read_tables
 
-    tables = list(read_tables(args.path).values())
+    tables = list(read_tables(path).values())
     every_job = [job for table in tables for job in table.jobs]
     if all(job.status in (None, "stale") for job in every_job):
-        way_out = f"`fednb sweep {args.path}` makes runs"
+        way_out = f"`fednb sweep {path}` makes runs"
         return _nothing_recorded(jobs.folders_of(every_job), way_out)
     jobs.tell_other_code(every_job)
-    cells = _show_tables(tables, tables, args.out, as_latex=args.latex)
-    if args.curves is not None:
-        beside = sys.stderr if args.latex else sys.stdout
-        write({args.curves: exports.curves_csv(tables, cells)}, beside)
+    _show_tables(tables, tables, out)
     return 0
 
 
@@ -470,12 +467,10 @@ def _nothing_recorded(where: str, way_out: str) -> int:
 # ---- data
 
 
-@command(
-    "data",
-    argument("name", nargs="?", metavar="NAME", help="such as cifar10; without it, all are listed"),
-    argument("--from", type=Path, dest="given", metavar="PATH", help="a folder or file with it"),
-)
-def data(args: argparse.Namespace) -> None:
+@fednb.command()
+@click.argument("name", required=False, help="such as cifar10; without it, all are listed")
+@click.option("--from", "given", type=Path, metavar="PATH", help="a folder or file with it")
+def data(name: str | None, given: Path | None) -> None:
     """List the data sets, or fetch and convert one.
 
     fednb data
@@ -485,11 +480,11 @@ def data(args: argparse.Namespace) -> None:
     from fednb import data
     from fednb_lab import datasets
 
-    if args.name is not None:
-        datasets.get(args.name, args.given)
-    elif args.given is not None:
+    if name is not None:
+        datasets.get(name, given)
+    elif given is not None:
         raise FednbError("Say which data set is in that folder: fednb data NAME --from PATH.")
     else:
         print("data set         what is here of it", flush=True)
-        for name in data.NAMES:
-            print(f"{name:<16} {datasets.state(name)}", flush=True)
+        for known in data.NAMES:
+            print(f"{known:<16} {datasets.state(known)}", flush=True)

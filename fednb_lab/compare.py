@@ -17,7 +17,7 @@ from fednb.errors import SweepError, check, require_known
 from fednb.leads import MIN_SEEDS
 from fednb.results import ForestRow, draw_forest, numbers
 from fednb_lab import pool, words
-from fednb_lab.cells import Cell, cells_of, records_of
+from fednb_lab.cells import cells_of, records_of
 from fednb_lab.jobs import (
     MAX_RUNS,
     ComparedMethod,
@@ -30,6 +30,7 @@ from fednb_lab.jobs import (
     with_networks,
 )
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
+from fednb_lab.pages import cells_csv
 from fednb_lab.sweeps import Axis, Table
 from fednb_lab.tables import table_in_full
 
@@ -104,8 +105,6 @@ class Outcome(NamedTuple):
     text: str  # its table in Markdown, and who is ahead
     paths: list[Path]  # of what was written
     runs: str  # the folders of the records
-    table: Table
-    cells: list[Cell]
 
 
 def compare(
@@ -116,7 +115,7 @@ def compare(
     jobs: int,
     again: bool = False,
 ) -> Outcome:
-    """Make what is not recorded, or all ``again``; write a page with the table, and a figure of leads."""
+    """Make what is not recorded, or all ``again``; write table, cells as CSV, and a figure of leads."""
     table = table_of(compared, given, seeds)
     unique = each_once(table.jobs)
     todo = unique if again else missing(unique)
@@ -137,10 +136,12 @@ def compare(
     own = [job for job in table.jobs if job.notebook.endswith(".ipynb")]
     folder = (own or table.jobs)[-1].path.parent.parent / "compare"
     page = folder / f"{rows[:80]}-{key}.md"
+    values = folder / f"{rows[:80]}-{key}.csv"
     figure = folder / f"{rows[:80]}-{key}.svg"
     ledger.write_atomically(page, text)  # which makes the folder
+    ledger.write_atomically(values, cells_csv({table.name: cells}))
     _draw(baseline, family, figure)
-    return Outcome(text, [page, figure], folders_of(table.jobs), table, cells)
+    return Outcome(text, [page, values, figure], folders_of(table.jobs))
 
 
 def who_is_ahead(baseline: str, family: Family) -> str:

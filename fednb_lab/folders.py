@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 from fednb.data import Augmentation, Dataset, DatasetInfo, places, read
 from fednb.errors import DataError, check, guess_beside
 from fednb_lab.arrays import Split, from_splits, listed, remarks_on, write
-from fednb_lab.images import File, FoundFile, Walk, about, decoded, reading, reason, walk
+from fednb_lab.images import File, FoundFile, about, decoded, reading, reason, walk
 
 PREFIX = "folder:"  # how the names of these sets begin
 LAYOUTS = (
@@ -31,11 +31,12 @@ LAYOUTS = (
 )
 _NAME = re.compile(rf"{PREFIX}(.*?)((?:@[0-9]{{1,4}})?)((?:#[0-9a-f]{{8}})?)", re.S)
 _CACHE_VERSION = 9  # raised when what a cache holds changes
-# a word of a folder's name that means one of the splits, or several, such as "trainval"
-_SPLIT_WORD = re.compile(
-    "(?P<train>train(?:ing)?|trn)?(?P<test>test(?:ing)?|tst)?"
-    "(?P<val>val(?:id(?:ation)?)?|dev(?:elopment)?|eval(?:uation)?)?(?:sets?|data|images|s)?"
-)
+# words of folders' names that mean a split
+_SPLIT_WORDS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "val": ("val", "valid", "validation", "dev"),
+}
 _SPLITS = (["test", "train"], ["train", "val"], ["test", "train", "val"])  # which there may be
 
 
@@ -183,22 +184,17 @@ def _cache_file(spec: DatasetInfo, layout: Layout, path: Path) -> Path:
 # --- what a tree means
 
 
-def understand(found: Walk) -> Layout:
+def understand(found: Sequence[FoundFile]) -> Layout:
     """Tell by their folders what the images in a walk mean; a `DataError` says what is wrong."""
-    images = [file for file in found.files if file.is_image]
+    images = [file for file in found if file.is_image]
     check(images, f"there are no images (.png, .jpg, .webp, .tif and others): {LAYOUTS}.")
     around = _folders_around(images)
     level = _level_of(images)
     check(level - around in (2, 3), f"images lie in {images[0].place}: {LAYOUTS}.")
-    others = [file for file in found.files if not file.is_image]
-    unread = [file.place for file in others if len(file.parts) >= level]
-    check(
-        not unread,
-        f"beside the images of classes lie {_counted(len(unread), 'file')} of other kinds "
-        f"({listed(unread)}): make .png of those that are images, and take out the others.",
-    )
-    left_out = _left_out(others, found.folders, images)
-
+    others = [file.place for file in found if not file.is_image]
+    left_out = []
+    if others:
+        left_out.append(f"{_counted(len(others), 'other file')} ({listed(others, 3)})")
     tops = sorted({image.parts[around] for image in images})
     labels = sorted({image.parts[-2] for image in images})
     splits = _splits_of(tops, labels)
@@ -218,19 +214,14 @@ def understand(found: Walk) -> Layout:
     elif val:
         left_out.insert(0, f"val ({_counted(len(val), 'image')})")
     classes = sorted({image.label for image in (*train, *test)})
-    _check_images(classes, domains, train, test)
+    _check_images(classes, train, test)
     return Layout(tuple(classes), tuple(domains), train, test, not splits, tuple(left_out))
 
 
 def _folders_around(images: Sequence[FoundFile]) -> int:
     """How many folders lie around everything, above CLASS/FILE or SPLIT/CLASS/FILE."""
     depth = 0
-    while all(len(image.parts) > depth + 2 for image in images):
-        folders = {image.parts[depth] for image in images}
-        below = {image.parts[depth + 1] for image in images}
-        is_split = any(map(_split_of, folders)) and not any(map(_split_of, below))
-        if len(folders) > 1 or is_split:
-            break  # a split without another is none of the folders around
+    while len({image.parts[depth] for image in images if len(image.parts) > depth + 2}) == 1:
         depth += 1
     return depth
 
@@ -259,28 +250,9 @@ def _splits_of(tops: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
 
 
 def _split_of(folder: str) -> str:
-    """The split that a word of a folder's name means, "" if none does; "train and val" of two."""
-    found = set()
-    for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", folder):
-        match = _SPLIT_WORD.fullmatch(word.lower())
-        if match:
-            found |= {split for split, part in match.groupdict().items() if part}
-    return " and ".join(sorted(found))
-
-
-def _left_out(
-    others: Sequence[FoundFile], folders: Iterable[tuple[str, ...]], images: Sequence[FoundFile]
-) -> list[str]:
-    """In words: files that are no images, and folders without any."""
-    words = []
-    if others:
-        places = [file.place for file in others]
-        words.append(f"{_counted(len(others), 'other file')} ({listed(places, 3)})")
-    filled = {image.parts[:depth] for image in images for depth in range(len(image.parts))}
-    without = ["/".join(folder) for folder in sorted(folders) if folder not in filled]
-    if without:
-        words.append(f"{_counted(len(without), 'folder')} without images ({listed(without, 3)})")
-    return words
+    """The split that a word of a folder's name means; "" if none does."""
+    words = re.findall("[a-z]+", folder.lower())
+    return next((name for name, of in _SPLIT_WORDS.items() if set(of).intersection(words)), "")
 
 
 def _counted(number: int, what: str) -> str:
@@ -297,20 +269,15 @@ def _every_fifth(images: Sequence[ImageFile]) -> list[ImageFile]:
 
 
 def _check_images(
-    classes: Sequence[str],
-    domains: Sequence[str],
-    train: Sequence[ImageFile],
-    test: Sequence[ImageFile],
+    classes: Sequence[str], train: Sequence[ImageFile], test: Sequence[ImageFile]
 ) -> None:
     """Refuse what cannot be learned, or not be tested."""
     check(len(classes) > 1, f"there are images of one class only, {classes[0]}; there must be two.")
-    tested = {image.domain for image in test}
-    for number, domain in enumerate(domains or ["it"]):
-        check(
-            number in tested,
-            f"there are no test images: every fifth image of a class is one, so {domain} needs a class "
-            "of five images or more.",
-        )
+    check(
+        {image.domain for image in test} >= {image.domain for image in train},
+        "there are no test images, or none of a domain: every fifth image of a class is one, so there "
+        "must be a class of five images or more.",
+    )
     trained = {image.label for image in train}
     unknown = sorted({image.label for image in test} - trained)
     if unknown:
@@ -340,17 +307,6 @@ def as_splits(
     return first, Split(pixels[n:], labels[n:], domains[n:]), sizes
 
 
-def _resized(sizes: Sequence[tuple[int, int]], side: int) -> list[str]:
-    """What became of images, of these widths and heights, that are not of this side."""
-    if set(sizes) == {(side, side)}:
-        return []
-    before = "several sizes"
-    if len(sizes) == 1:
-        before = "{}x{}".format(*sizes[0])
-    enlarged = ", and so enlarged" if min(map(min, sizes)) < side else ""
-    return [f"resized to {side}x{side} from {before}{enlarged}"]
-
-
 def _read_images(spec: DatasetInfo, layout: Layout, cache: Path) -> Dataset:
     """Decode the images, which are grey if all of them are, and keep them for the next time."""
     with about(spec.title):
@@ -364,8 +320,7 @@ def _read_images(spec: DatasetInfo, layout: Layout, cache: Path) -> Dataset:
         notes.append(f"images of several sizes, all resized to {spec.shape[1]}x{spec.shape[2]}")
     if layout.divided:
         notes.append("every fifth image of a class (by name) is a test image")
-    remarks = _resized(list(sizes), spec.shape[1])
-    remarks += remarks_on(train, test, layout.classes, layout.domains)
+    remarks = remarks_on(train, test, layout.classes, layout.domains)
     found = from_splits(spec, train, test, layout.classes, "own images", notes, remarks)
     try:
         write(cache, found)

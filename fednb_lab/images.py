@@ -79,40 +79,28 @@ class FoundFile(NamedTuple):
         return self.parts[-1].lower().endswith(ENDINGS)
 
 
-class Walk(NamedTuple):
-    """All that lies in folders and zip files, without what is hidden."""
-
-    files: list[FoundFile]  # sorted by path
-    folders: set[tuple[str, ...]]  # empty ones, too
-
-
-def walk(*paths: Path) -> Walk:
-    """List what lies in folders and zip files."""
+def walk(*paths: Path) -> list[FoundFile]:
+    """List what lies in folders and zip files, sorted by path, without what is hidden."""
     files: dict[tuple[str, ...], File] = {}
-    folders = set()
     for path in paths:
         with reading(path):
             for parts, file in _members(path) if path.is_file() else _below(path):
-                if any(part.lower().startswith(_HIDDEN) for part in parts):
-                    continue
-                if file is None:
-                    folders.add(parts)
-                    continue
-                check(parts not in files, f"{file} is there twice: take one out.")
-                files[parts] = file
-    return Walk([FoundFile(parts, files[parts]) for parts in sorted(files)], folders)
+                if not any(part.lower().startswith(_HIDDEN) for part in parts):
+                    check(parts not in files, f"{file} is there twice: take one out.")
+                    files[parts] = file
+    return [FoundFile(parts, files[parts]) for parts in sorted(files)]
 
 
-def _members(path: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
-    """The members of a zip file, by their parts; None for a folder."""
+def _members(path: Path) -> Iterator[tuple[tuple[str, ...], File]]:
+    """The files in a zip file, by their parts."""
     archive = zipfile.ZipFile(path)
     for name in archive.namelist():
-        parts = tuple(part for part in name.split("/") if part)
-        yield parts, None if name.endswith("/") else zipfile.Path(archive, name)
+        if not name.endswith("/"):
+            yield tuple(filter(None, name.split("/"))), zipfile.Path(archive, name)
 
 
-def _below(top: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
-    """The files and folders below a folder, by their parts; None for a folder."""
+def _below(top: Path) -> Iterator[tuple[tuple[str, ...], File]]:
+    """The files below a folder, by their parts."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -121,7 +109,6 @@ def _below(top: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
         parts = Path(path).relative_to(top).parts
         check(len(parts) < _LEVELS, f"{path} lies too deep to be read.")
         folders[:] = [name for name in folders if not name.lower().startswith(_HIDDEN)]
-        yield from (((*parts, name), None) for name in folders)
         yield from (((*parts, name), Path(path, name)) for name in files)
 
 

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from fednb.errors import NotebookError, check, is_word_of_python
-from fednb.notebooks import exported, notebooks
 from fednb.notebooks import path as path_of
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -30,14 +29,13 @@ def new_method(name: str, folder: Path) -> list[Path]:
         file_name = _WORD_BEGINS.sub("_", name).lower()
         class_name = name[0].upper() + name[1:].replace("_", "")
     is_word = is_word_of_python(class_name) or is_word_of_python(file_name)
-    is_alike = _alike(class_name) in _known()
     paths = []
     for template in sorted(TEMPLATES.glob("my_method.*")):
         path = folder / f"{file_name}{template.suffix}"
         text = template.read_text(encoding="utf-8")
         is_used = class_name != "MyMethod" and re.search(rf"\b{class_name}\b", text)
         message = f"There is a {path.name} or a {class_name} already: take another name."
-        check(not (is_word or path.exists() or is_used or is_alike), message, NotebookError)
+        check(not (is_word or path.exists() or is_used), message, NotebookError)
         content = text.replace("my_method", file_name).replace("MyMethod", class_name)
         paths.append((path, content))
     for path, content in paths:
@@ -60,17 +58,3 @@ def copy_notebook(name: str, path: Path | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(notebook.read_text(encoding="utf-8"), encoding="utf-8")
     return path
-
-
-def _known() -> set[str]:
-    """What notebooks of the project, their classes and their methods are called, by `_alike`."""
-    names = [re.sub(r"^\d+_", "", notebook.stem) for notebook in notebooks(extras=True)]
-    for notebook in notebooks():
-        names += re.findall(r"class (\w+)", exported(notebook))
-        names += re.findall(r'"([\w+]+)"', exported(notebook))
-    return {_alike(name) for name in names}
-
-
-def _alike(name: str) -> str:
-    """Return what is equal for two names that a reader would take for one: ``fed_avg``, ``FedAvg``."""
-    return re.sub(r"[\W_]", "", name).lower()

@@ -6,7 +6,7 @@ A sweep of one's own makes a page and a CSV file beside its records.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,7 +130,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     for notebook in results.notebooks:
         tables = [table for table in results.tables.values() if table.notebook == notebook]
         files[out / "tables" / f"{notebook}.md"] = _tables(tables, results.cells, link)
-    files[out / "cells.csv"] = _cells_csv(results.cells)
+    files[out / "cells.csv"] = cells_csv(results.cells)
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
@@ -192,7 +192,7 @@ def _tables(
     return fill("page", tables=tables, parts=parts, own=own)
 
 
-def _cells_csv(cells: Mapping[str, Sequence[Cell]]) -> str:
+def cells_csv(cells: Mapping[str, Sequence[Cell]]) -> str:
     """All cells in full precision; several values in a field are parted by semicolons."""
     every_cell = chain.from_iterable(cells.values())
     frame = pd.DataFrame([_csv_line(cell) for cell in every_cell])
@@ -258,11 +258,6 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
 # ---- pages of one's own sweeps
 
 
-def recorded_cells(tables: Iterable[Table]) -> dict[str, list[Cell]]:
-    """Read the cells of tables, by name, from their own records, which lie where each says."""
-    return {table.name: cells_of(table) for table in tables}
-
-
 def own_pages(
     tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], out: Path | None = None
 ) -> dict[Path, str]:
@@ -273,20 +268,7 @@ def own_pages(
     link = link_to(runs, folder)
     text = _tables(tables, cells, link, own=True)
     of_tables = {table.name: cells[table.name] for table in tables}
-    return {page: text, page.with_suffix(".csv"): _cells_csv(of_tables)}
-
-
-def tables_with_runs(
-    tables: Sequence[Table],
-    cells: Mapping[str, Sequence[Cell]],
-    write: Callable[[Table, Sequence[Cell]], str] = table_in_full,
-) -> list[str]:
-    """Write each table that has records, in Markdown or as ``write`` does it."""
-    return [
-        write(table, cells[table.name])
-        for table in tables
-        if any(cell.runs for cell in cells[table.name])
-    ]
+    return {page: text, page.with_suffix(".csv"): cells_csv(of_tables)}
 
 
 # ---- what notebooks say of themselves

@@ -17,7 +17,7 @@ from fednb import PACKAGE, data, papers
 from fednb import records as ledger
 from fednb.errors import FednbError, SweepError, check
 from fednb.records import Record
-from fednb_lab import datasets, processes
+from fednb_lab import processes
 from fednb_lab.jobs import Job, duration, to_notebook_parameters
 from fednb_lab.processes import Call, in_one_line
 
@@ -114,7 +114,6 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     build.num_workers(device)
     groups = _groups(todo, seeds_together=True)
     for first, *_ in sorted(groups, key=lambda group: group[0].settings.dataset):
-        datasets.ensure(first.settings.dataset)
         images = build.load_dataset(first.settings.dataset)
         build.divide(first.settings, images)
     for runs in {job.path.parent for job in todo}:

@@ -1,7 +1,7 @@
 """Values in words: the one place where a word, a deviation or a cell becomes a text.
 
 What records and settings hold is input: it may be anybody's text. Where it enters a page it passes
-`in_markdown`, `in_code`, `in_latex` or `in_csv`.
+`in_markdown`, `in_code` or `in_csv`.
 """
 
 import html
@@ -34,12 +34,6 @@ _COUNTS = {
 }
 _FEW_RUNS = {1: "one run", 2: "two runs"}
 _MARKUP = re.compile(r"([\\`\[\]|])")  # what would end a cell of a table, or begin code or a link
-_LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for one
 
 
@@ -55,11 +49,6 @@ def in_markdown(text: str) -> str:
 def in_markdown_lines(lines: Sequence[str]) -> str:
     """Make lines of any texts ones that Markdown shows as they are; a leading dash stays one."""
     return "\n".join(in_markdown(line) for line in lines)
-
-
-def in_latex(text: str) -> str:
-    """Make any text one that LaTeX shows as it is; ± becomes its command."""
-    return "".join(_LATEX.get(character, character) for character in str(text))
 
 
 def in_code(text: str) -> str:
@@ -156,12 +145,7 @@ def lead_over_seeds(of: Comparison) -> str:
 
 def seeds(number: int) -> str:
     """Count seeds: ``3 seeds``."""
-    return number_of(number, "seed")
-
-
-def number_of(number: int, noun: str) -> str:
-    """Count what a noun names: ``1 round``, ``3 rounds``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return "1 seed" if number == 1 else f"{number} seeds"
 
 
 def value(measure: Measure, number: float | None) -> str:

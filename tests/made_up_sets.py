@@ -16,8 +16,7 @@ from fednb import ROOT, data, settings
 from fednb import records as ledger
 from fednb import run as runner
 from fednb.data import DATASETS
-from fednb_lab.datasets import ensure
-from fednb_lab.layouts import ORIGINS
+from fednb_lab.datasets import ORIGINS, get
 
 
 @pytest.fixture(autouse=True)
@@ -46,20 +45,17 @@ def change(monkeypatch):
     return change
 
 
-def load(name, root=None):
-    """As a command does, from the files as they are now."""
-    with pytest.MonkeyPatch.context() as patch:
-        if root is not None:
-            patch.setenv("FEDNB_DATA", str(root))
-        for file in data.places()[-1].glob("*.npz"):
-            file.unlink()
-        ensure(name)
-        return data.load(name)
+def load(name, given=None):
+    """As ``fednb data`` does, from the files as they are now."""
+    if name in ORIGINS:
+        (data.places()[0] / f"{name}.npz").unlink(missing_ok=True)
+    get(name, given)
+    return data.load(name)
 
 
-def error(name="cifar10", root=None):
+def error(name="cifar10", given=None):
     with pytest.raises(data.DataError) as caught:
-        load(name, root)
+        load(name, given)
     message = str(caught.value)
     assert "\n" not in message and len(message) < 600
     return message
@@ -86,11 +82,9 @@ SMALL = {
     "cifar10": fake(20, 10, (3, 32, 32), 10),
     "mnist": fake(20, 10, (1, 28, 28), 10),
     "emnist_letters": fake(52, 26, (1, 28, 28), 26),
-    "tiny_imagenet": fake(8, 12, (3, 64, 64), 4),
     "svhn": fake(20, 10, (3, 32, 32), 10, seed=1),
 }
 CIFAR10, LETTERS = DATASETS["cifar10"].classes, DATASETS["emnist_letters"].classes
-SYNSETS = ["n01", "n02", "n03", "n04"]
 
 
 FORMATS = {"jpg": "jpeg", "jfif": "jpeg", "pgm": "ppm", "tif": "tiff", "jp2": "jpeg2000"}
@@ -165,34 +159,8 @@ def write_emnist(folder, arrays):
     write_idx(folder, (x.swapaxes(2, 3), y + 1, x_test.swapaxes(2, 3), y_test + 1), names)
 
 
-def write_tiny(folder, arrays):
-    x, y, x_test, y_test = arrays
-    for i, (image, label) in enumerate(zip(x, y, strict=True)):
-        own = folder / "train" / SYNSETS[label]
-        # a PNG inside, so that nothing is lost
-        write_tree(own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")])
-    images = [(f"images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)]
-    lines = [f"val_{i}.JPEG\t{SYNSETS[label]}\t0\t0\t1\t1\n" for i, label in enumerate(y_test)]
-    notes = ("val_annotations.txt", "".join(lines).encode())
-    write_tree(folder / "val", [*images, notes])
-    write_tree(folder, [("test/images/test_0.JPEG", encode(x[0]))])
-
-
 def write_svhn(folder, arrays):
     folder.mkdir(parents=True, exist_ok=True)
     for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
         y = np.where(labels == 0, 10, labels)[:, None].astype(np.uint8)
         savemat(folder / f"{split}_32x32.mat", {"X": images.transpose(2, 3, 1, 0), "y": y})
-
-
-def write_nist(folder, classes="0Aa", train=5, tests=3):
-    """The tree of NIST's special database 19 by class; return the images by (class, folder)."""
-    rng, images = np.random.default_rng(0), {}
-    for character in classes:
-        code = f"{ord(character):02x}"
-        for inner, number in ((f"train_{code}", train), ("hsf_0", tests), ("hsf_4", 2)):
-            pixels = rng.integers(0, 256, (number, 1, 128, 128), np.uint8)
-            files = [(f"{inner}_{i:05}.png", encode(image)) for i, image in enumerate(pixels)]
-            write_tree(folder / code / inner, files)
-            images[character, inner[:5]] = pixels
-    return images

@@ -1,6 +1,7 @@
 """A notebook whose runs take a moment, with methods that wait, fail and diverge: for tests of sweeps."""
 
 import multiprocessing
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ FORKSERVER.set_forkserver_preload(
         "torch._dynamo",
     ]
 )
+# what a command says after Ctrl-C
+STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 SETUP = "from fednb import papers"
 PARAMETERS = """
 method = "FedAvg"
@@ -127,6 +130,11 @@ def write(
         write_notebook(folder / notebook)
     file.write_text(yaml.safe_dump({"notebook": notebook, "tables": tables}), encoding="utf-8")
     return file
+
+
+def rounds(log: Path) -> list[str]:
+    """The rounds that a log tells, such as 2/3."""
+    return re.findall(r"^round (\S+)", log.read_text(), re.MULTILINE) if log.exists() else []
 
 
 def is_alive(number: int) -> bool:

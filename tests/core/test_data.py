@@ -4,7 +4,6 @@ import os
 import pickle
 import re
 import runpy
-import shutil
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -22,13 +21,9 @@ from fednb.data import DATASETS
 from fednb.method import FedAvg
 from fednb_lab import cli, datasets
 from fednb_lab.arrays import fingerprint, register
-from fednb_lab.layouts import ORIGINS
+from fednb_lab.datasets import ORIGINS
 
 root, change = sets.root, sets.change
-
-
-def cache_files() -> list[Path]:
-    return sorted(Path(os.environ["FEDNB_CACHE"]).glob("*.npz"))
 
 
 # --- layouts
@@ -36,8 +31,8 @@ def cache_files() -> list[Path]:
 
 def test_digits_come_as_a_file_and_are_scikit_learns():
     before = random_states()
-    found = load("digits", "/nowhere")
-    assert cache_files() == [] and random_states() == before
+    found = data.load("digits")
+    assert random_states() == before
     assert found.images.dtype == torch.uint8 and found.labels.dtype == torch.int64
     assert (len(found.images), found.num_classes, found.source) == (1438, 10, "embedded")
     assert found.note == "" and found.augmentation == data.Augmentation()
@@ -50,17 +45,17 @@ def test_digits_come_as_a_file_and_are_scikit_learns():
     assert made.fingerprint == found.fingerprint
 
 
-OFFICIAL, TREE, ZIPS, FILE = "official files", "image tree", "zip files", "file of arrays"
+OFFICIAL, TREE, FILE = "official files", "image tree", "file of arrays"
 write_packed = partial(write_images, method=zipfile.ZIP_DEFLATED, prefix="some-folder/")
+# what lies elsewhere than in the folder of the set's name is given
 LAYOUTS = [
-    ("cifar10", OFFICIAL, ".", sets.write_cifar10),
+    ("cifar10", OFFICIAL, "batches", sets.write_cifar10),
     ("cifar10", TREE, "cifar10", partial(write_images, suffix="webp", test="val")),
-    ("cifar10", ZIPS, "cifar10.zip", write_packed),
-    ("cifar10", FILE, "cifar10.npz", write_npz),
-    ("mnist", OFFICIAL, "MNIST/raw", sets.write_idx),
+    ("cifar10", TREE, "packed.zip", write_packed),
+    ("cifar10", FILE, "arrays.npz", write_npz),
+    ("mnist", OFFICIAL, "mnist/MNIST/raw", sets.write_idx),
     ("emnist_letters", OFFICIAL, "emnist_letters/EMNIST/raw", sets.write_emnist),
-    ("emnist_letters", FILE, "emnist_letters/emnist_letters.npz", partial(write_npz, first=1)),
-    ("tiny_imagenet", OFFICIAL, "tiny-imagenet-200", sets.write_tiny),
+    ("emnist_letters", FILE, "arrays.npz", partial(write_npz, first=1)),
     ("svhn", OFFICIAL, "SVHN", sets.write_svhn),
 ]
 
@@ -70,41 +65,32 @@ LAYOUTS = [
 def test_all_layouts_agree(root, monkeypatch, name, kind, place, write):
     arrays = SMALL[name]
     write(root / place, arrays)
+    given = None if place.startswith(name) else root / place
     if write in (sets.write_cifar10, sets.write_svhn):
-        assert "Dataset not found or corrupted" in error(name)
+        assert "Dataset not found or corrupted" in error(name, given)
         for module in ("cifar", "svhn"):
             monkeypatch.setattr(f"torchvision.datasets.{module}.check_integrity", lambda *_: True)
-    if kind == OFFICIAL:  # which come first
-        write_npz(root / f"{name}.npz", fake(10, 10, arrays[0].shape[1:], 10, seed=9))
-    assert datasets.state(name) == f"{kind}, not converted yet"
-    found = load(name)
+    assert datasets.state(name) == "-"
+    found = load(name, given)
     assert found.source == kind
-    assert [datasets.state(name)] == [str(path) for path in cache_files()]
+    assert datasets.state(name) == str(root / f"{name}.npz")
     assert found.fingerprint == fingerprint(*arrays)
-    assert found.classes == tuple(DATASETS[name].classes or sets.SYNSETS)
+    assert found.classes == DATASETS[name].classes
     for i, fields in enumerate((("images", "labels"), ("test_images", "test_labels"))):
-        by_class = kind in (TREE, ZIPS) or (name == "tiny_imagenet" and i == 0)
-        order = np.argsort(arrays[2 * i + 1], kind="stable") if by_class else slice(None)
+        order = np.argsort(arrays[2 * i + 1], kind="stable") if kind == TREE else slice(None)
         for field, values in zip(fields, arrays[2 * i :], strict=False):
             assert np.array_equal(getattr(found, field), values[order])
 
 
-def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(root, change):
-    assert DATASETS["femnist"].num_classes == 62
-    assert DATASETS["femnist"].sizes == (62 * 20 * 110, 62 * 20 * 15)
-    change("femnist", sizes=[62 * 4, 62 * 2])
-    images = sets.write_nist(folder := root / "femnist" / "by_class")
-    shutil.copy(folder / "41/train_41/train_41_00000.png", folder / "41/hsf_0/hsf_0_00000.png")
-    images["A", "hsf_0"][0] = images["A", "train"][0]
+def test_a_set_whose_sizes_nobody_has_published_says_at_most_and_what_is_tested_twice(root):
+    arrays = fake(6, 3, (1, 128, 128), 3)
+    arrays[2][0] = arrays[0][0]
+    write_images(root / "femnist", arrays, classes="0Aa")
     found = load("femnist")
-    assert found.classes == ("0", "A", "a") and found.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    assert np.array_equal(found.images, np.concatenate([images[c, "train"][:4] for c in "0Aa"]))
-    tests = np.concatenate([images[c, "hsf_0"][:2] for c in "0Aa"])
-    assert np.array_equal(found.test_images, tests)
-    missing = "12 of at most 248 training images, 6 of at most 124 test images"
+    assert found.classes == ("0", "A", "a") and found.train_groups is None
+    missing = "6 of at most 136,400 training images, 3 of at most 18,600 test images"
     assert found.note == f"subset: {missing}, 3 of 62 classes"
-    assert found.remark == "1 test images are training images as well" and found.source == OFFICIAL
-    assert found.train_groups is None
+    assert found.remark == "1 test images are training images as well"
 
 
 def test_fingerprint_sees_pixels_labels_splits_and_shape_but_not_order():
@@ -156,12 +142,12 @@ def test_unknown_and_missing_sets(root):
     assert all(name in error("cifar-10") for name in (*data.NAMES, "did you mean 'cifar10'?"))
     assert "did you mean" not in error("qqqq") and "''" in error("") and error("x" * 3000)
     for name in set(data.NAMES) - {*data.EMBEDDED, "synthdigits", "digits5"}:
-        told = error(name)
-        assert f"was not found in {root}" in told and f"`fednb data {name}`" in told
-        assert "FEDNB_DATA" in told and datasets.state(name) == "-"
+        told = rf"was not found in {root}: `fednb data {name}` .*FEDNB_DATA"
+        with pytest.raises(data.DataError, match=told):
+            data.load(name)
         if ORIGINS[name].by_hand:
-            with pytest.raises(data.DataError, match=re.escape(ORIGINS[name].by_hand)):
-                datasets.get(name)
+            told = f"it is not in {root / name}: {ORIGINS[name].by_hand}, and write `fednb data"
+            assert told in error(name) and datasets.state(name) == "-"
 
 
 def written(content):
@@ -188,8 +174,7 @@ class Evil:
 CAT = f"train/cat/{SMALL['cifar10'][1].tolist().index(3):04}.png"
 ODD = encode(np.zeros((3, 32, 31), np.uint8))
 ONLY_TRAIN = [file for file in sets.members(SMALL["cifar10"]) if file[0].startswith("train")]
-TRAIN = "train-images-idx3-ubyte"
-NOTES, NO_LINE = "val/val_annotations.txt", "has a line that is not a file name and a class"
+TRAIN, UNREAD = "train-images-idx3-ubyte", "has no official files that torchvision can read"
 # data set, where and how it is written: what becomes of which file, the error
 WRONG = {
     ("cifar10", "cifar10", write_images): [
@@ -204,19 +189,15 @@ WRONG = {
         ("", lambda path: write_zip(path, ONLY_TRAIN), "there are no test images"),
         ("", lambda path: write_zip(path, ONLY_TRAIN * 2), "is there twice: take one out"),
     ],
-    ("cifar10", "cifar10.npz", write_npz): [
-        ("", written(b"nothing"), "cifar10.npz is damaged: delete it"),
+    ("cifar10", "arrays.npz", write_npz): [
+        ("", Path.unlink, "arrays.npz cannot be read (No such file"),
+        ("", written(b"nothing"), "arrays.npz cannot be read"),
         ("", arrays_with(y_train=np.arange(20) % 11), "with labels from 0 to 9"),
         ("", arrays_with(x_test=np.array([Evil()], object)), "be read (Object arrays cannot be"),
     ],
-    ("mnist", "MNIST/raw", sets.write_idx): [
-        (TRAIN, written(pickle.dumps(Evil)), f"MNIST/raw/{TRAIN} cannot be read"),
-        (TRAIN, cut, f"{TRAIN} cannot be read"),
-    ],
-    ("tiny_imagenet", "tiny-imagenet-200", sets.write_tiny): [
-        (NOTES, written(b"00000000.png\n"), f"{NOTES} {NO_LINE}"),
-        (NOTES, written(b"../../../secret.png\tn01\n"), f"{NOTES} {NO_LINE}"),
-        ("val/images/val_1.JPEG", Path.unlink, "val/images/val_1.JPEG cannot be read (not a file"),
+    ("mnist", "mnist/MNIST/raw", sets.write_idx): [
+        (TRAIN, written(pickle.dumps(Evil)), UNREAD),
+        (TRAIN, cut, UNREAD),
     ],
 }
 
@@ -229,30 +210,42 @@ def test_what_is_wrong_with_a_file_is_one_sentence(root, case, path, how, senten
     name, place, write = case
     write(root / place, SMALL[name])
     how(root / place / path)
-    assert sentence in error(name)
-    assert cache_files() == []  # what failed is not kept, and what is evil not run
+    assert sentence in error(name, None if place.startswith(f"{name}/") else root / place)
+    # what failed is not kept, and what is evil not run
+    assert datasets.state(name) == "-" and not Path(os.environ["FEDNB_CACHE"]).exists()
 
 
 def test_nothing_is_unpickled_but_the_published_batches(root):
     sets.write_cifar10(root, SMALL["cifar10"])
     for file in (root / "cifar-10-batches-py").iterdir():
         file.write_bytes(pickle.dumps(Evil()))
-    assert "Dataset not found or corrupted" in error() and cache_files() == []
+    assert "Dataset not found or corrupted" in error(given=root)
+    assert not Path(os.environ["FEDNB_CACHE"]).exists()
 
 
 # --- the one file of a set
 
 
-def test_a_set_is_converted_once_and_into_no_folder_that_is_only_read(root):
+def test_a_set_is_converted_once_and_its_file_is_replaced_when_asked(root, monkeypatch):
     x, *others = SMALL["cifar10"]
-    write_images(root / "cifar10.zip", (x, *others))
-    before = sorted(root.rglob("*"))
+    write_images(root / "cifar10" / "some.zip", (x, *others))
     first = load("cifar10")
-    write_images(root / "cifar10.zip", (x ^ 1, *others))
-    datasets.ensure("cifar10")
+    write_images(root / "cifar10" / "some.zip", (x ^ 1, *others))
+    datasets.get("cifar10")
     assert data.load("cifar10").fingerprint == first.fingerprint
-    assert sorted(root.rglob("*")) == before
-    assert [path.name for path in cache_files()] == ["cifar10.npz"]
+    datasets.get("cifar10", root / "cifar10")
+    assert data.load("cifar10").fingerprint != first.fingerprint
+    monkeypatch.setenv("FEDNB_DATA", str(root / "cifar10.npz"))  # in which nothing can be written
+    with pytest.raises(data.DataError, match="set FEDNB_DATA to a folder of your own"):
+        datasets.get("cifar10", root / "cifar10")
+
+
+def test_arrays_that_somebody_has_brought_are_not_replaced(root):
+    write_npz(root / "cifar10.npz", SMALL["cifar10"])
+    with pytest.raises(data.DataError, match="or not written by `fednb data`: move it away"):
+        datasets.get("cifar10")
+    with pytest.raises(data.DataError, match="would be replaced"):
+        datasets.get("cifar10", root / "cifar10.npz")
 
 
 def test_a_set_of_another_folder_is_converted_when_asked(root, tmp_path, capsys):
@@ -275,37 +268,26 @@ def test_a_set_of_another_folder_is_converted_when_asked(root, tmp_path, capsys)
 def test_download_fetches_what_is_missing_once_and_says_what_it_found(root, capsys, monkeypatch):
     calls, read = [], torchvision.datasets.MNIST
 
-    def archive(url, folder, remove_finished):
-        calls.append(url)
-        characters = DATASETS["femnist"].classes
-        sets.write_nist(Path(folder) / "by_class", classes=characters, train=1, tests=1)
-
-    def fetch_or_read(folder, download=False, **options):
-        if not download:
-            return read(folder, **options)
+    def fetch_and_read(folder, **options):
         calls.append(options)
-        sets.write_idx(Path(folder) / "MNIST" / "raw", SMALL["mnist"])
+        sets.write_idx(folder / "MNIST" / "raw", SMALL["mnist"])
+        return read(folder, train=options["train"])
 
-    monkeypatch.setattr(torchvision.datasets, "MNIST", fetch_or_read)
-    monkeypatch.setattr(torchvision.datasets.utils, "download_and_extract_archive", archive)
-    for name in ("mnist", "femnist") * 2:  # the second time it is there
-        datasets.get(name)
-    assert calls == [{"train": True}, {"train": False}, ORIGINS["femnist"].page]
-    out = capsys.readouterr().out
-    assert fingerprint(*SMALL["mnist"]) in out
-    assert "62 training and 62 test images, 1x128x128, 62 classes" in out
+    monkeypatch.setattr(torchvision.datasets, "MNIST", fetch_and_read)
+    for _ in range(2):  # the second time it is there
+        datasets.get("mnist")
+    assert calls == [{"download": True, "train": train} for train in (True, False)]
+    assert fingerprint(*SMALL["mnist"]) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["cifar100", "tiny_imagenet"])
-def test_failed_download(root, monkeypatch, name):
+def test_failed_download(root, monkeypatch):
     def fail(*args, **options):
         raise OSError("<urlopen error no route>")
 
-    for place in ("CIFAR100", "utils.download_and_extract_archive"):
-        monkeypatch.setattr(f"torchvision.datasets.{place}", fail)
-    told = rf"could not be downloaded \(<urlopen error no route>\).*{ORIGINS[name].page}.*{root}"
-    with pytest.raises(data.DataError, match=told):
-        datasets.get(name)
+    monkeypatch.setattr("torchvision.datasets.CIFAR100", fail)
+    told = error("cifar100")
+    assert f"{root}/cifar100 has no official files that torchvision can read (<urlopen" in told
+    assert "try again later" in told
 
 
 # --- arrays

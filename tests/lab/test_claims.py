@@ -420,26 +420,6 @@ def test_leads_over_a_baseline_are_of_the_same_column():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("      says: >-", "      sayz: >-", "finding .*: says: Field required; sayz"),
-        ("where: Table 1\n", "wher: Table 1\n", "MOON: claims.1.where"),
-        ("notebook: 01_moon", "notebook: 01_mon", "MOON: .*no notebook '01_mon'; .* 01_moon"),
-        ("\n  01_moon:", "\n  01_mon:", "finding .*: .*no notebook '01_mon'; .* 01_moon"),
-        ("\nfindings:", "\nfindinks:", "claims.yaml is not as the comments .*findings"),
-        ("MOON:", "- MOON:", "claims.yaml is not as the comments .*while parsing"),
-    ],
-)
-def test_a_wrong_word_in_the_file_of_claims_is_named(tmp_path, monkeypatch, old, new, told):
-    text = (ROOT / "data" / "claims.yaml").read_text(encoding="utf-8")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "claims.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
-    monkeypatch.setattr(claims, "ROOT", tmp_path)
-    with pytest.raises(ReportError, match=told):
-        claims.claims_file.__wrapped__()
-
-
-@pytest.mark.parametrize(
     ("says", "holds", "told"),
     [
         ("{{ leed('moon-1') }}", "", "'leed' is undefined"),

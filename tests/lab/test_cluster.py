@@ -17,14 +17,12 @@ import distributed
 import psutil
 import pytest
 from distributed.utils import json_load_robust
-from tiny import TABLE, is_alive, wait_for, write, write_notebook
+from tiny import STOPPED, TABLE, is_alive, rounds, wait_for, write, write_notebook
 
 from fednb import ROOT
 from fednb import records as ledger
 from fednb_lab import cluster
 from fednb_lab.cli import main
-
-STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 
 
 class Dask:
@@ -119,10 +117,6 @@ def beside(action: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=action)
     thread.start()
     return thread
-
-
-def rounds(log: Path) -> list[str]:
-    return re.findall(r"^round (\S+)", log.read_text(), re.MULTILINE)
 
 
 def logs() -> list[Path]:

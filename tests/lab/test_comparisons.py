@@ -1,8 +1,6 @@
-"""What a comparison, or a table of one's own, says: who is ahead, for LaTeX, as CSV, and what is to be doubted."""
+"""What a comparison, or a table of one's own, says: who is ahead, and what is to be doubted."""
 
-import csv
 import dataclasses
-import io
 import itertools
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from fednb import records as ledger
 from fednb_lab import compare as head_to_head
-from fednb_lab import exports, tables
+from fednb_lab import tables
 from fednb_lab.cells import Cell, cells_of
 from fednb_lab.leads import as_family, leads_over_baseline
 from fednb_lab.sweeps import Table
@@ -54,35 +52,6 @@ def test_a_table_of_ones_own_says_what_it_lacks(by_beta: Table) -> None:
     text = tables.table_in_full(table, cells_of(table, ledger.load()))
     assert "| FedProx | 0.1 | 11.0 | 0 | +1.0 |" in text and "| FedProx | 5.0 | 61.0 |" in text
     assert "1 of the runs" in text and "Learned nothing: FedAvg, 0.1 (10.0 %" in text
-
-
-def test_a_table_is_written_for_latex_and_its_curves_as_csv() -> None:
-    table = table_with(FedAvg=[60.0, 60.1, 59.9], FedProx=[62.0, 62.1, 61.9])
-    cells = cells_of(table, ledger.load())
-    lines = exports.latex(table, cells).splitlines()
-    assert lines[0] == r"\begin{tabular}{lrr}" and lines[7] == r"\end{tabular}"
-    assert lines[2].split(" & ")[1] == r"accuracy (\%)"
-    assert lines[9].startswith("% cifar10, 100 rounds, 10 clients, 3 seeds") and "±" in lines[10]
-    (prox,) = [line for line in lines if line.startswith("FedProx")]
-    assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
-    rows = list(csv.DictReader(io.StringIO(exports.curves_csv([table], {table.name: cells}))))
-    assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
-    assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
-
-
-def test_several_columns_and_tables_are_told_apart_for_latex_and_in_curves(by_beta: Table) -> None:
-    other = dataclasses.replace(by_beta, name="other")
-    cells = cells_of(by_beta, ledger.load())
-    lines = exports.latex(by_beta, cells).splitlines()
-    assert lines[2].startswith("method & beta & accuracy")
-    assert r"FedProx & 5.0 & 61.0 & +1.0 \\" in lines and "1 seed" in lines[-3]
-    assert lines[-1].startswith("% Learned nothing: FedAvg")
-    both = {by_beta.name: cells, "other": cells}
-    rows = list(csv.DictReader(io.StringIO(exports.curves_csv([by_beta, other], both))))
-    found = {(row["table"], row["method"], row["beta"]) for row in rows}
-    assert found == set(itertools.product(both, ("FedAvg", "FedProx"), ("0.1", "5.0")))
-    nothing = exports.curves_csv([by_beta], {by_beta.name: cells_of(by_beta, {})})
-    assert nothing == "seed,round,accuracy\n"
 
 
 @pytest.mark.parametrize(

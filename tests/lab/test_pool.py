@@ -21,7 +21,7 @@ import psutil
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook
-from tiny import METHODS, TABLE, is_alive, wait_for, write, write_notebook
+from tiny import METHODS, STOPPED, TABLE, is_alive, rounds, wait_for, write, write_notebook
 
 from fednb import ROOT, build, papers
 from fednb import records as ledger
@@ -30,8 +30,6 @@ from fednb.errors import NotebookError
 from fednb_lab import engine, pool, processes
 from fednb_lab.cli import main
 from fednb_lab.sweeps import read_tables
-
-STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +44,6 @@ def marks(tmp_path, monkeypatch):
 
 def records(kind="runs/*.json"):
     return sorted(ledger.runs_folder().parent.glob(kind))
-
-
-def rounds(log):
-    return re.findall(r"^round (\S+)", log.read_text(), re.MULTILINE) if log.exists() else []
 
 
 def running(folder):

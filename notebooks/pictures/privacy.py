@@ -24,16 +24,34 @@ _NINE = 9  # the class of the first picture
 
 def likeness(image: Tensor, members: Tensor, guess: Tensor) -> float:
     """How much of the members [n, P] is in an image [P], beyond what a guess [P] of the class has: (3)."""
+    return likeness_to_each(image, members, guess).mean().item()
+
+
+def likeness_to_each(image: Tensor, members: Tensor, guess: Tensor) -> Tensor:
+    """The terms of (3), [n]."""
     a, b = image - guess, members - guess
-    return F.cosine_similarity(a - a.mean(), b - b.mean(1, keepdim=True)).mean().item()
+    return F.cosine_similarity(a - a.mean(), b - b.mean(1, keepdim=True))
 
 
-@plots.described("With its own network a client's single nine mostly comes back, of 16 less, without it a blot")
+def likenesses(found: Sequence[Mapping[str, Tensor]], sent: Sequence[tuple[Tensor, Tensor]]) -> pd.DataFrame:
+    """A row for each prototype: the number n of images in it, and the likeness to them of each image that was found.
+
+    ``found``: for each prototype images by their names, of which the last is the guess. ``sent``: for each its images and
+    the guess of the class.
+    """
+    rows = []
+    for images, (members, guess) in zip(found, sent, strict=True):
+        of_names = {name: likeness(image, members, guess) for name, image in list(images.items())[:-1]}
+        rows.append({"n": len(members)} | of_names)
+    return pd.DataFrame(rows)
+
+
+@plots.described("With its own network a client's single nine mostly comes back, of 16 less, without it a wrong shape")
 def revealed() -> Figure:
     """What a client has, what it sends, and what an attacker makes of it with the client's network or with another's.
 
     Two clients train FedProto on the digits for six rounds, from first weights of their own. Of the prototypes of one
-    image those are drawn that come back best, as the median, and worst.
+    image that is drawn which comes back as the median.
     """
     given = {"dataset": "digits", "partition": "n-way-k-shot", "num_clients": 2, "ways": 8, "own_start": True}
     federation = build.federation(resolve(METHODS, method="FedProto", seed=6, **given), METHODS, device="cpu")
@@ -55,23 +73,23 @@ def revealed() -> Figure:
         return torch.as_tensor(back.predict(prototype[None].numpy()).clip(0, 1)[0]).float()
 
     single = [likeness(seen(backs[0], z[j]), pixels[mine[j : j + 1]], guess) for j in range(len(mine))]
-    worst, *_, best = order = np.argsort(single)
-    rows = {
-        "one image: the best": [best],
-        "one image: the median": [order[len(order) // 2]],
-        "one image: the worst": [worst],
-        f"all {len(mine)} together": list(range(len(mine))),
-    }
-    figure, axes = plt.subplots(len(rows), 5, figsize=(9, 7.8))
-    seen_with = ("seen with\nits network", "seen with another\nclient's network", "only the class\nknown")
+    median = np.argsort(single)[len(single) // 2]
+    rows = {"one image": [median], f"the mean of {len(mine)}": list(range(len(mine)))}
+    figure = plt.figure(figsize=(9, 3.9))
+    grid = figure.add_gridspec(len(rows), 5)
+    axes = [[figure.add_subplot(grid[row, column]) for column in range(4)] for row in range(len(rows))]
+    seen_with = ("seen with\nits network", "seen with another\nclient's network")
     for ax, title in zip(axes[0], ("what the client has", "what it sends:\n64 numbers", *seen_with), strict=True):
         ax.set_title(title, size=12)
+    last = figure.add_subplot(grid[:, 4])
+    last.set_title("only the class known:\n0.00", size=12)
+    _image(last, guess.view(8, 8).numpy())
     for of_row, (name, places) in zip(axes, rows.items(), strict=True):
         members, prototype = pixels[mine[places]], z[places].mean(0)
         _image(of_row[0], _side_by_side(members.view(-1, 8, 8).numpy()))
         of_row[1].imshow(prototype[None], cmap="Purples", aspect="auto", interpolation="nearest")
         of_row[1].set(xticks=[], yticks=[], box_aspect=0.4)
-        for ax, image in zip(of_row[2:], [*(seen(back, prototype) for back in backs), guess], strict=True):
+        for ax, image in zip(of_row[2:], [seen(back, prototype) for back in backs], strict=True):
             _image(ax, image.view(8, 8).numpy())
             ax.set_xlabel(f"{likeness(image, members, guess):z.2f}", size=11, labelpad=3)
         of_row[0].set_ylabel("\n".join(wrap(name, 12)), size=12)
@@ -118,39 +136,46 @@ def reconstructions(
     return figure
 
 
-@plots.described("Likeness falls with the images in a prototype; of single images much comes back with the right network")
-def how_alike(alike: pd.DataFrame, rho: float) -> Figure:
-    """Likeness to a member: left the mean over the images in a prototype, right each prototype of one image.
+@plots.described(
+    "Likeness falls with the images in a prototype, and less with whether an image of the client is in it; with training "
+    "the victim's network reads better, and another client's network stays of little use"
+)
+def how_alike(alike: pd.DataFrame, rho: float, hand: pd.DataFrame, rounds: Mapping[str, Mapping[int, float]]) -> Figure:
+    """Likeness over the images in a prototype, to images that are in it and that are not, and over the rounds.
 
-    ``alike``: a row for each prototype, with the number n of images in it, then the likeness of what was averaged, and
-    what comes back with the victim's network and with two others. ``rho``: the correlation of two members.
+    ``alike``: a row for each prototype, with the number n of images in it, then the likeness of what was averaged, and of
+    what comes back. ``rho``: the correlation of two members. ``hand``: a row for each prototype, a column for each kind of
+    image. ``rounds``: by whose network it is the mean likeness to a single image, after some rounds.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4), sharey=True)
-    by_size = alike.groupby("n").mean()
-    (originals, *networks), looks = by_size.columns, (_BLUE, "C1", "0.5")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), sharey=True, width_ratios=(1.2, 1, 1))
+    by_size, looks = alike.groupby("n").mean(), ("black", _BLUE, "0.5")
     sizes = np.geomspace(by_size.index.min(), by_size.index.max())
     left.plot(sizes, np.sqrt((1 + (sizes - 1) * rho) / sizes), color="0.85", lw=6, zorder=0)
     left.plot(sizes, 1 / np.sqrt(sizes), "--", color="black", lw=1, zorder=1)
-    left.annotate("as (2) says", (5.6, 0.62), color="0.5")
-    left.annotate(r"$1/\sqrt{n}$", (12, 0.15), color="black")
-    left.plot(by_size.index, by_size[originals], "o", color="black", ms=6)
-    left.annotate(originals, (1.45, 0.93), color="black")
-    places = ((1.1, 0.41), (1.1, 0.21), (1.1, -0.11))
-    single = alike[alike["n"] == 1]
-    sides = np.random.default_rng(0).uniform(-0.22, 0.22, len(single))
-    for x, (name, colour, place) in enumerate(zip(networks, looks, places, strict=True)):
-        left.plot(by_size.index, by_size[name], "o-", color=colour, ms=5)
+    left.annotate("as (2) says", (5.2, 0.63), color="0.5")
+    left.annotate(r"$1/\sqrt{n}$", (11, 0.17), color="black")
+    for name, colour, place in zip(by_size, looks, ((1.5, 0.94), (1.1, 0.39), (1.1, 0.04)), strict=True):
+        left.plot(by_size.index, by_size[name], "o" if colour == "black" else "o-", color=colour, ms=5)
         left.annotate(name, place, color=colour)
-        right.plot(x + sides, single[name], "o", color=colour, ms=4, alpha=0.5)
-        right.plot([x - 0.3, x + 0.3], [single[name].mean()] * 2, color=colour, lw=3)
-        right.annotate(f"{single[name].mean():z.2f}", (x + 0.33, single[name].mean() + 0.03), color=colour)
-    left.set(xscale="log", xlabel="n, images in the prototype", ylabel="likeness to a member", ylim=(-0.6, 1.05))
+    left.set(xscale="log", xlabel="n, images in the prototype", ylabel="likeness", ylim=(-0.3, 1.05))
     left.set_xticks(list(by_size.index), [str(n) for n in by_size.index])
-    left.minorticks_off()
-    right.set_xticks(range(len(networks)), ["\n".join(wrap(name, 19)) for name in networks])
-    right.set(xlabel="prototypes of one image, and their mean", xlim=(-0.5, len(networks) - 0.3))
-    for ax in (left, right):
+    left.set_title("prototypes of n images:\nlikeness to the members", size="medium")
+    sides = np.random.default_rng(0).uniform(-0.22, 0.22, len(hand))
+    for x, name in enumerate(hand):
+        middle.plot(x + sides, hand[name], "o", color=_BLUE, ms=4, alpha=0.4)
+        middle.plot([x - 0.3, x + 0.3], [hand[name].mean()] * 2, color=_BLUE, lw=3)
+        middle.annotate(f"{hand[name].mean():z.2f}", (x, 0.92), color=_BLUE, ha="center")
+    middle.set_xticks(range(len(hand.columns)), ["\n".join(wrap(name, 14)) for name in hand])
+    middle.set_title("prototypes of seven, victim's network:\nlikeness to …", size="medium")
+    for (name, values), colour, below in zip(rounds.items(), (_BLUE, "C1", "0.5"), (0.07, 0.07, -0.22), strict=True):
+        right.plot(list(values), list(values.values()), "o-", color=colour, ms=5)
+        right.annotate("\n".join(wrap(name, 24)), (max(values), values[max(values)] + below), color=colour, ha="right")
+    right.set(xscale="log", xlabel="rounds")
+    right.set_xticks(list(values), [str(number) for number in values])
+    right.set_title("prototypes of one image:\nlikeness to it", size="medium")
+    for ax in (left, middle, right):
         ax.axhline(0, color="0.3", lw=0.8)
+        ax.minorticks_off()
     return figure
 
 

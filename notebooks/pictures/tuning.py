@@ -1,10 +1,10 @@
-"""Pictures of the extra on tuning: the best of several candidates, and two ways to choose it."""
+"""Pictures of the extra on tuning: the best of several candidates, and what MOON's paper prints beside luck."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
+from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -13,8 +13,8 @@ from fednb import plots, results
 _TRUE = 0.7  # the share of all images on which every candidate is right
 _MOST = 16  # candidates
 _RED = "#b3402e"
-_SHADES = ("0.92", "0.8")  # of the wide band and of the narrow one
-_HOPELESS = 80  # percent; a lower mean is an arrow at the edge
+_BAND = (0.05, 0.95)  # the quantiles between which nine in ten lie
+_RUNS = {"as long as the paper's": "moon-1", "shorter": "moon-1-short"}  # our own on CIFAR-10, by their tables
 
 
 @plots.described("Ten seeds of FedAvg, each a value of a hyperparameter: the best lies above their mean")
@@ -46,7 +46,7 @@ def best_of_k() -> Axes:
     for name, images, colour in (("digits", 359, "#2a9d8f"), ("CIFAR-10", 10_000, "#8c6bb1")):
         scores = 100 * draws.binomial(images, _TRUE, (20_000, _MOST)) / images
         best = np.maximum.accumulate(scores, axis=1)
-        low, high = np.quantile(best, (0.1, 0.9), axis=0)
+        low, high = np.quantile(best, _BAND, axis=0)
         ax.fill_between(candidates, low, high, color=colour, alpha=0.2, lw=0)
         ax.plot(candidates, best.mean(0), "o-", color=colour)
         words = f"{images:,} test images\n({name})"
@@ -60,86 +60,113 @@ def best_of_k() -> Axes:
 
 
 @plots.described(
-    "Left: in the paper FedProx leads FedAvg by what luck gives the best of four equals, MOON by more on all three data "
-    "sets. Right: in our three long runs both lead on every seed; in six shorter ones MOON leads, and FedProx does not"
+    "Left: in the paper FedProx leads FedAvg by what luck gives the best of four equals, MOON by more for most values of μ. "
+    "Right: in our three long runs both lead on every seed; in six shorter ones MOON leads, and FedProx does not"
 )
-def leads(
-    reported: pd.DataFrame,
-    luck: Mapping[str, Mapping[str, np.ndarray]],
-    ours: Mapping[str, Mapping[str, Sequence[float]]],
-) -> Figure:
-    """Leads over FedAvg beside those of papers about nothing, and our own leads.
+def leads(luck: Mapping[str, np.ndarray]) -> Figure:
+    """Leads over FedAvg in MOON's Tables 1 and 9 beside those of papers about nothing, and our own leads.
 
-    ``reported``: the leads of a paper's Table 1 (points), by method and data set. ``luck``: by what is luck,
-    the wider first, and by data set, the leads of many drawn papers. ``ours``: by what runs they are and by
-    method, our own leads on the first data set, seed by seed.
+    ``luck``: by data set the leads of many drawn papers, in points.
     """
-    figure, (ax, own) = plt.subplots(1, 2, figsize=(11.5, 4.4), sharey=True, width_ratios=(1.35, 1))
-    for (name, of_data), shade in zip(luck.items(), _SHADES, strict=True):
-        for place, data in enumerate(reported):
-            low, high = np.quantile(of_data[data], (0.05, 0.95))
-            ax.bar(place, high - low, 0.8, low, color=shade, lw=0, label=name if place == 0 else None)
-    middles = [of_data[data].mean() for data in reported]
-    ax.hlines(middles, np.arange(len(middles)) - 0.4, np.arange(len(middles)) + 0.4, color="white", lw=2)
-    for method, shift in zip(reported.index, (-0.2, 0.2), strict=True):
-        look = {"color": plots.colour(method), "ls": "none", "marker": "o"}
-        ax.plot(np.arange(len(reported.columns)) + shift, reported.loc[method], ms=11, label=method, **look)
-        for place, of_method in enumerate(ours.values()):
-            points = np.asarray(of_method[method])
-            own.plot(place + shift + np.linspace(-0.08, 0.08, len(points)), points, ms=6, alpha=0.5, **look)
-            own.hlines(points.mean(), place + shift - 0.16, place + shift + 0.16, color=plots.colour(method), lw=3)
-    numbers = [f"{name}\n({len(of[reported.index[0]])} seeds)" for name, of in ours.items()]
-    for axis, names in ((ax, reported.columns), (own, numbers)):
+    figure, (ax, own) = plt.subplots(1, 2, figsize=(11.5, 4.4), sharey=True, width_ratios=(1.5, 1))
+    main, of_moon = results.printed("MOON Table 1"), _printed_leads()
+    for place, (data, drawn) in enumerate(luck.items()):
+        low, high = np.quantile(drawn, _BAND)
+        ax.bar(place, high - low, 0.9, low, color="0.88", lw=0, label=None if place else "luck of the best of four")
+        points = np.array([*of_moon[data].values()])
+        places = place + np.linspace(-0.16, 0.34, len(points))
+        look = {"color": plots.colour("MOON"), "marker": "o", "ms": 9}
+        ax.plot(places, points, lw=1, mfc="white", **look, label=None if place else "MOON, four μ; filled: in Table 1")
+        ax.plot(places[points.argmax()], points.max(), **look)
+        for at, value, point in zip(places, of_moon[data], points, strict=True):
+            plots.label(ax, (at, point), f"{value:g}", (0, 7), color=plots.colour("MOON"), ha="center", size="small")
+        of_fedprox = main["FedProx"][data] - main["FedAvg"][data]
+        look = {"color": plots.colour("FedProx"), "ms": 9, "ls": "none"}
+        ax.plot(place - 0.33, of_fedprox, "o", **look, label=None if place else "FedProx, the best of four μ")
+    for place, table in enumerate(_RUNS.values()):
+        for method, shift in (("FedProx", -0.2), ("MOON", 0.2)):
+            points, look = our_leads(table, method), {"color": plots.colour(method)}
+            own.plot(place + shift + np.linspace(-0.08, 0.08, len(points)), points, "o", ms=6, alpha=0.5, **look)
+            own.hlines(points.mean(), place + shift - 0.16, place + shift + 0.16, lw=3, **look)
+    numbers = [f"{name}\n({len(our_leads(table, 'MOON'))} seeds)" for name, table in _RUNS.items()]
+    for axis, names in ((ax, luck), (own, numbers)):
         axis.axhline(0, color="0.4", lw=1)
-        axis.set_xticks(range(len(names)), names)
+        axis.set_xticks(range(len(names)), list(names))
         axis.set(xlim=(-0.55, len(names) - 0.45))
-    ax.set(ylabel="lead over FedAvg (points)", title="the paper, and luck")
-    own.set(title=f"our runs on {reported.columns[0]}: each seed, and the mean")
-    figure.legend(frameon=False, loc="outside lower center", ncols=4)
+    ax.set(ylabel="lead over FedAvg (points)", title="the paper, and luck", ylim=(-1.25, 3.4))
+    own.set(title="our runs on CIFAR-10: each seed, and the mean")
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
     return figure
 
 
-@plots.described(
-    "Four values of μ for MOON and for FedProx on the digits: some are hopeless, and test and held-out images choose "
-    "among the others, for MOON differently"
-)
-def two_choices(tables: Mapping[str, str]) -> Figure:
-    """Test and held-out accuracy of every value of μ, seed by seed; lines are means, and the chosen ones are thick.
+def in_numbers(
+    luck: Mapping[str, np.ndarray], without_choice: Mapping[str, np.ndarray], on_other_splits: Mapping[str, np.ndarray]
+) -> Markdown:
+    """How often the best of four equals leads as far as MOON's best μ, and by how much μ = 1 does, beside one of two equals.
 
-    ``tables``: by method the table of its runs.
+    ``on_other_splits``: as ``luck``, but FedAvg and the four were run on splits of their own.
     """
-    figure, axes = plt.subplots(1, len(tables), figsize=(11, 4), sharey=True, squeeze=False)
-    for ax, (method, table) in zip(axes[0], tables.items(), strict=True):
-        means, runs = accuracies(table), results.load("tuning")[table]
-        for name, record, colour, shift in (
-            ("test", "accuracy", plots.colour(method), -0.2),
-            ("held-out", "validation", "0.35", 0.2),
-        ):
-            best = means[name].idxmax()
-            for place, (value, mean) in enumerate(means[name].items()):
-                at = place + shift
-                if mean < _HOPELESS:
-                    arrow = {"arrowstyle": "->", "color": colour}
-                    ax.annotate("", (at, _HOPELESS), (at, _HOPELESS + 1.2), arrowprops=arrow)
-                    plots.label(ax, (at, _HOPELESS + 1.2), f"{mean:.1f}", (0, 2), color=colour, ha="center")
-                    continue
-                of_seeds = runs[str(value)][record]
-                ax.plot(at + np.linspace(-0.1, 0.1, len(of_seeds)), of_seeds, "o", ms=6, color=colour, alpha=0.45)
-                ax.plot([at - 0.17, at + 0.17], [mean, mean], color=colour, lw=5 if value == best else 1.5)
-                if value == best:
-                    words = f"chosen by\n{name} images" if ax is axes[0, 0] else name
-                    side = "center" if ax is axes[0, 0] else "right" if shift < 0 else "left"
-                    plots.label(ax, (at, 91.2), words, (0, 0), color=colour, ha=side, weight="bold", fontsize="small")
-        ax.set_xticks(range(len(means)), [f"{value:g}" for value in means.index])
-        ax.set(title=f"{method} on the digits", xlabel="μ", ylim=(_HOPELESS, 93), xlim=(-0.8, len(means) - 0.45))
-    axes[0, 0].set_ylabel("accuracy (%)")
-    return figure
+    of_moon = _printed_leads()
+    best = {data: max(points.values()) for data, points in of_moon.items()}
+    often, on_others = ([np.mean(of[data] >= best[data]) for data in best] for of in (luck, on_other_splits))
+    words, on_others_words = (_listed([_percent(chance) for chance in of]) for of in (often, on_others))
+    fixed = [f"{points[1.0]:.1f}" for points in of_moon.values()]
+    chosen = [f"{best[data] - points[1.0]:.1f}" for data, points in of_moon.items()]
+    by_luck = max(np.quantile(drawn, _BAND[1]) for drawn in without_choice.values())
+    return Markdown(
+        f"**Luck leads as far as MOON's best μ in {words} of the papers about nothing** ({', '.join(best)}). "
+        f"Had MOON fixed μ = 1 for all three, which leaves nothing to choose, it would still lead by {_listed(fixed)}, "
+        f"and luck then leads by more than {by_luck:.1f} in one paper of twenty at most. Choosing μ added {_listed(chosen)} "
+        f"points.\n\nIf each score had splits of its own, luck would lead as far in {on_others_words} of the papers, and on "
+        f"all three data sets in {_percent(np.prod(on_others))}."
+    )
 
 
-def accuracies(table: str) -> pd.DataFrame:
-    """Test and held-out accuracy of each value of μ, means over the seeds, from runs that recorded both."""
-    means = {
-        float(value): {"test": np.mean(runs["accuracy"]), "held-out": np.mean(runs["validation"])}
-        for value, runs in results.load("tuning")[table].items()
-    }
-    return pd.DataFrame(means).T.sort_index()
+def scatter() -> float:
+    """How far a single run scatters, in points: our leads do so over seeds by √2 times as much, as two runs are in each."""
+    squares, free = 0.0, 0
+    for table in _RUNS.values():
+        for method in ("FedProx", "MOON"):
+            points = our_leads(table, method)
+            squares += ((points - points.mean()) ** 2).sum()
+            free += len(points) - 1
+    return float(np.sqrt(squares / free / 2))
+
+
+def scatter_on_other_splits() -> float:
+    """The standard deviation of MOON's accuracy over our long runs, each with a split of its own, in points."""
+    return float(np.std(results.cell(_RUNS["as long as the paper's"], "MOON", "CIFAR-10").values, ddof=1))
+
+
+def our_leads(table: str, method: str) -> np.ndarray:
+    """Our own leads over FedAvg on CIFAR-10, seed by seed."""
+    of_method, of_fedavg = (results.cell(table, name, "CIFAR-10").by_seed for name in (method, "FedAvg"))
+    return np.array([*results.differences(of_method, of_fedavg).values()])
+
+
+def gain(table: str) -> float:
+    """What choosing on the test images, and not on held-out ones, gained in test accuracy; means over the seeds."""
+    runs = results.load("tuning")[table].values()
+    test = np.array([np.mean(of_value["accuracy"]) for of_value in runs])
+    held_out = np.array([np.mean(of_value["validation"]) for of_value in runs])
+    return float(test.max() - test[held_out.argmax()])
+
+
+def _printed_leads() -> dict[str, dict[float, float]]:
+    """MOON's leads over FedAvg in its Table 9: by data set and μ."""
+    of_fedavg, *others = results.printed("MOON Table 9").items()
+    leads: dict[str, dict[float, float]] = {data: {} for data in of_fedavg[1]}
+    for row, values in others:
+        for data, value in values.items():
+            leads[data][float(row.removeprefix("mu="))] = value - of_fedavg[1][data]
+    return leads
+
+
+def _percent(chance: float) -> str:
+    if chance < 1e-4:
+        return "less than 0.01 %"
+    return f"{100 * chance:.{0 if chance >= 0.01 else 2}f} %"
+
+
+def _listed(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"

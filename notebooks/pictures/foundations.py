@@ -170,7 +170,7 @@ def _price(ax: Axes) -> None:
     springs = {mu: (200, mu) for mu in np.geomspace(0.25, 10, 40)}
     for name, letter, curve, marked, shift in (
         ("FedAvg", "H", steps, (1, 5, 20, 60), (-6, -12)),
-        ("FedProx", "μ", springs, (0.3, 1, 3, 10), (7, 2)),
+        ("FedProx", "μ", springs, (0.3, 1, 10), (7, 2)),
     ):
         look: dict[str, Any] = {"color": plots.colour(name)}
         ax.semilogy(*np.transpose([_rest(*one) for one in curve.values()]), lw=2.5, **look)
@@ -179,15 +179,15 @@ def _price(ax: Axes) -> None:
             ax.plot(*place, "o", ms=6, **look)
             aside, side = ((7, -3), "left") if (letter, value) == ("H", 1) else (shift, "right" if letter == "H" else "left")
             plots.label(ax, place, f"{letter} = {value:g}", aside, ha=side, size="small", **look)
-    ax.text(0.03, 2.8, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
-    ax.text(0.27, 22, "FedProx, H = 200,\nstiffer springs", color=plots.colour("FedProx"))
+    ax.text(0.13, 2.8, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
+    ax.text(0.3, 30, "FedProx, H = 200,\nstiffer springs", color=plots.colour("FedProx"))
     ax.axvline(0.1, color="0.6", ls=":", zorder=0)
     for name, curve in (("FedAvg", steps), ("FedProx", springs)):
         distances, rounds = np.transpose(sorted(_rest(*one) for one in curve.values()))
         needed = np.interp(0.1, distances, rounds)
         ax.plot(0.1, needed, "D", ms=6, mfc="white", mew=1.5, color=plots.colour(name))
-        look = {"color": plots.colour(name), "weight": "bold", "ha": "left" if name == "FedProx" else "right"}
-        plots.label(ax, (0.1, needed), f"{needed:.0f} rounds", (7, 6) if name == "FedProx" else (-7, -12), **look)
+        beside, side = ((7, 5), "left") if name == "FedProx" else ((-5, -9), "right")
+        plots.label(ax, (0.1, needed), f"{needed:.0f} rounds", beside, ha=side, size="small", color=plots.colour(name))
     ax.set(xlabel="distance from the star", ylabel="rounds to 0.01 from the circle", xlim=(-0.065, 0.65), ylim=(2.2, 190))
     ax.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
     ax.minorticks_off()
@@ -313,11 +313,11 @@ def over_rounds(by_epochs: Mapping[str, pd.DataFrame], by_beta: Mapping[str, pd.
     Of each row of a table the accuracy (%), [seeds, rounds]: a thin line for each seed, and their mean.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
-    for ax, curves, colours, last in ((left, by_epochs, EPOCHS, 40), (right, by_beta, MIXES, 60)):
+    for ax, curves, colours in ((left, by_epochs, EPOCHS), (right, by_beta, MIXES)):
         for (name, accuracy), colour in zip(curves.items(), colours, strict=True):
             ax.plot(accuracy.columns, accuracy.T, color=colour, lw=0.7, alpha=0.35)
             ax.plot(accuracy.columns, accuracy.mean(), color=colour, lw=2.5, label=name)
-        ax.set(xlabel="communication round", xlim=(0, last))
+        ax.set(xlabel="communication round", xlim=(0, 60))
         ax.legend(frameon=False, loc="lower right")
     left.set(title="long rounds and short ones", ylabel="test accuracy (%)")
     right.set(title="uneven clients and even ones")

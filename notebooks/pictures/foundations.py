@@ -179,7 +179,7 @@ def _price(ax: Axes) -> None:
             ax.plot(*place, "o", ms=6, **look)
             aside, side = ((7, -3), "left") if (letter, value) == ("H", 1) else (shift, "right" if letter == "H" else "left")
             plots.label(ax, place, f"{letter} = {value:g}", aside, ha=side, size="small", **look)
-    ax.text(0.13, 2.8, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
+    ax.text(0.13, 2.35, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
     ax.text(0.3, 30, "FedProx, H = 200,\nstiffer springs", color=plots.colour("FedProx"))
     ax.axvline(0.1, color="0.6", ls=":", zorder=0)
     for name, curve in (("FedAvg", steps), ("FedProx", springs)):

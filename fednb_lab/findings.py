@@ -191,6 +191,28 @@ class FindingContext:
         """Give what is measured, to compute with; NaN if it diverged."""
         return _number(self._cell(*row).mean)
 
+    def mean_after(self, round_number: int, *row: str) -> float:
+        """Give what was measured after a round, as `mean`."""
+        cell = self._cell(*row)
+        curves = [run.record["metrics"][cell.measure.curve] for run in measured(cell.runs)]
+        return float(np.mean([curve[round_number - 1] for curve in curves]))
+
+    def highest(self, seed: int, *row: str) -> float:
+        """Give what was measured with that seed in the round in which it was highest."""
+        cell = self._cell(*row)
+        for run in measured(cell.runs):
+            if run.job.settings.seed == seed:
+                return float(max(run.record["metrics"][cell.measure.curve]))
+        raise _NotRun(f"seed {seed} of {', '.join(row)}")
+
+    def leads(self, *rows: Any) -> list[float]:
+        """Give the lead with each seed that both rows have."""
+        return list(self._compare(*rows).by_seed.values())
+
+    def median(self, values: Sequence[float]) -> float:
+        """Give the median, such as ``median(leads(...) + leads(...))``."""
+        return float(np.median(values))
+
     def values(self, *row: str) -> tuple[float, ...]:
         """Give what is measured with each seed, such as for ``values(...) | min``."""
         return self._cell(*row).values

@@ -20,6 +20,7 @@ from fednb_lab.pages import Results
 # Curves are large, so only those are written that a notebook draws.
 CURVES = [
     "digits-fedavg-epochs",
+    "digits-fedavg-beta",
     "moon-1-short",
     "digits-moon",
     "digits-fedproc-rounds",

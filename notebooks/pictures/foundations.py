@@ -25,6 +25,7 @@ best = np.linalg.solve(A.sum(0), np.einsum("nij,nj->i", A, minima))  # of F_1 + 
 CLIENTS = ("#8c6bb1", "#2a9d8f")
 DIVERGING = "#b2182b"
 EPOCHS = ("#1b9e77", "#666666", "#d95f02")  # one, five and twenty local epochs
+MIXES = ("#7a0177", "#f768a1", "#9ebcda")  # β = 0.1, 0.5 and 5
 _WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # behind a text that crosses lines
 
 
@@ -169,7 +170,7 @@ def _price(ax: Axes) -> None:
     springs = {mu: (200, mu) for mu in np.geomspace(0.25, 10, 40)}
     for name, letter, curve, marked, shift in (
         ("FedAvg", "H", steps, (1, 5, 20, 60), (-6, -12)),
-        ("FedProx", "μ", springs, (0.3, 1, 3, 10), (7, 2)),
+        ("FedProx", "μ", springs, (0.3, 1, 10), (7, 2)),
     ):
         look: dict[str, Any] = {"color": plots.colour(name)}
         ax.semilogy(*np.transpose([_rest(*one) for one in curve.values()]), lw=2.5, **look)
@@ -178,8 +179,15 @@ def _price(ax: Axes) -> None:
             ax.plot(*place, "o", ms=6, **look)
             aside, side = ((7, -3), "left") if (letter, value) == ("H", 1) else (shift, "right" if letter == "H" else "left")
             plots.label(ax, place, f"{letter} = {value:g}", aside, ha=side, size="small", **look)
-    ax.text(0.03, 2.8, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
-    ax.text(0.27, 22, "FedProx, H = 200,\nstiffer springs", color=plots.colour("FedProx"))
+    ax.text(0.13, 2.35, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
+    ax.text(0.3, 30, "FedProx, H = 200,\nstiffer springs", color=plots.colour("FedProx"))
+    ax.axvline(0.1, color="0.6", ls=":", zorder=0)
+    for name, curve in (("FedAvg", steps), ("FedProx", springs)):
+        distances, rounds = np.transpose(sorted(_rest(*one) for one in curve.values()))
+        needed = np.interp(0.1, distances, rounds)
+        ax.plot(0.1, needed, "D", ms=6, mfc="white", mew=1.5, color=plots.colour(name))
+        beside, side = ((7, 5), "left") if name == "FedProx" else ((-5, -9), "right")
+        plots.label(ax, (0.1, needed), f"{needed:.0f} rounds", beside, ha=side, size="small", color=plots.colour(name))
     ax.set(xlabel="distance from the star", ylabel="rounds to 0.01 from the circle", xlim=(-0.065, 0.65), ylim=(2.2, 190))
     ax.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
     ax.minorticks_off()
@@ -298,31 +306,21 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
     return figure
 
 
-@plots.described(
-    "Accuracy of FedAvg over rounds, where more local epochs are faster; over epochs, where curves agree; at the end"
-)
-def epochs(curves: Mapping[str, pd.DataFrame], local_epochs: Sequence[int]) -> Figure:
-    """FedAvg's accuracy over the rounds, over all local epochs, and at the end: a line for each seed.
+@plots.described("Over rounds FedAvg learns faster with more local epochs, and slower with more uneven clients")
+def over_rounds(by_epochs: Mapping[str, pd.DataFrame], by_beta: Mapping[str, pd.DataFrame]) -> Figure:
+    """FedAvg's accuracy over the rounds, with long and short rounds and with uneven and even clients.
 
-    ``curves``: for each number of local epochs the accuracy (%), [seeds, rounds].
+    Of each row of a table the accuracy (%), [seeds, rounds]: a thin line for each seed, and their mean.
     """
-    figure, (by_round, by_epoch, end) = plt.subplots(1, 3, figsize=(12, 3.8), width_ratios=(1, 1, 0.55))
-    finals = np.array([accuracy.iloc[:, -1] for accuracy in curves.values()])  # [numbers of epochs, seeds]
-    places = range(len(local_epochs))
-    end.plot(places, finals, color="0.75", lw=1.2)
-    for (name, accuracy), count, colour, at in zip(curves.items(), local_epochs, EPOCHS, places, strict=True):
-        rounds = accuracy.columns.to_numpy(dtype=float)
-        for ax, x in ((by_round, rounds), (by_epoch, count * rounds)):
-            ax.plot(x, accuracy.T, color=colour, lw=1.2)
-            ax.plot([], [], color=colour, lw=2.5, label=name)  # for the legend
-        end.plot([at] * len(accuracy), finals[at], "o", ms=8, color=colour)
-    by_round.set(xlabel="rounds", ylabel="test accuracy (%)", xlim=(0, 42))
-    by_epoch.set(xlabel="epochs at each client, in all rounds so far")
-    by_epoch.legend(frameon=False, loc="lower right")
-    by_epoch.sharey(by_round)
-    by_epoch.tick_params(labelleft=False)
-    end.set_xticks(places, map(str, local_epochs))
-    end.set(xlabel="epochs in each round", title="after 200 epochs", xlim=(-0.4, len(local_epochs) - 0.6))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
+    for ax, curves, colours in ((left, by_epochs, EPOCHS), (right, by_beta, MIXES)):
+        for (name, accuracy), colour in zip(curves.items(), colours, strict=True):
+            ax.plot(accuracy.columns, accuracy.T, color=colour, lw=0.7, alpha=0.35)
+            ax.plot(accuracy.columns, accuracy.mean(), color=colour, lw=2.5, label=name)
+        ax.set(xlabel="communication round", xlim=(0, 60))
+        ax.legend(frameon=False, loc="lower right")
+    left.set(title="long rounds and short ones", ylabel="test accuracy (%)")
+    right.set(title="uneven clients and even ones")
     return figure
 
 
@@ -354,16 +352,14 @@ def way_with_momentum(scaffold: Callable[..., np.ndarray], ax: Axes) -> None:
 
 
 def _with_momentum(scaffold: Callable[..., np.ndarray], ax: Axes) -> None:
-    """SCAFFOLD's distance from the minimum, round by round: what momentum does, and its factor."""
-    blue = plots.colour("SCAFFOLD")
+    """SCAFFOLD's distance from the minimum, round by round, with its factor and without."""
     beside: dict[str, Any] = {"size": "small", "va": "center", "transform": ax.get_yaxis_transform()}
-    for line, words, momentum, factor, colour in (
-        (":", "no momentum", 0.0, 1.0, blue),
-        ("-", "momentum 0.9,\nwith the factor (8)", 0.9, 0.1, blue),
-        ("-", "momentum 0.9,\nwithout it (7)", 0.9, 1.0, DIVERGING),
+    for words, factor, colour in (
+        ("with the factor (8)", 0.1, plots.colour("SCAFFOLD")),
+        ("without it (7)", 1.0, DIVERGING),
     ):
-        distance = np.linalg.norm(scaffold(momentum, factor, 30) - best, axis=1)
-        ax.semilogy(distance, line, lw=2.5, color=colour)
+        distance = np.linalg.norm(scaffold(0.9, factor, 30) - best, axis=1)
+        ax.semilogy(distance, lw=2.5, color=colour)
         ax.text(1.01, distance[-1], words, color=colour, **beside)
     kappa = (1 - 0.9 * (1 - 0.9**100) / (100 * 0.1)) / 0.1  # of 100 steps
     growing = distance[1] * (kappa - 1) ** np.arange(13)

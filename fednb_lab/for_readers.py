@@ -24,6 +24,7 @@ CURVES = [
     "digits-fedavg-epochs",
     "moon-1-short",
     "digits-moon",
+    "digits-moon-iid",
     "digits-fedproc-rounds",
     "fedproc-2",
     "fedproc-control",

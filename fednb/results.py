@@ -22,7 +22,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from IPython.display import Markdown
 from matplotlib.axes import Axes
-from matplotlib.markers import CARETLEFT
 
 from fednb import ROOT, plots
 from fednb.errors import ReportError, check, require_known
@@ -229,19 +228,18 @@ class ForestRow(NamedTuple):
     printed: Sequence[float] = ()  # the leads that a paper prints
 
 
-def forest(name: str, left: float | None = None) -> Axes:
+def forest(name: str) -> Axes:
     """Draw the picture of a finding: a line for each difference, with its 95 % interval.
 
     Who is ahead, and on which side, stands above; a number is at the right of each line, and a
-    hollow mark is what the paper reports. Below three seeds each seed has a dot. The axis begins
-    at ``left``, if it is given, and an arrow points to each mean that lies beyond.
+    hollow mark is what the paper reports. Below three seeds each seed has a dot.
     """
     found = _known("There is no finding", name, "findings")
     check("forest" in found, f"The finding {name!r} has no forest, or is not run.", ReportError)
     picture = found["forest"]
     rows = [_forest_row(line) for line in picture["lines"]]
     first, second = picture["sides"]
-    ax = draw_forest(rows, unit=picture["unit"], sides=(first, second), left=left)
+    ax = draw_forest(rows, unit=picture["unit"], sides=(first, second))
     if len({row.colour for row in rows}) > 1:
         ax.set_xlabel(f"{ax.get_xlabel()}, coloured by the larger mean")
     told = [f"{row.label}: {row.text}" for row in rows]
@@ -271,15 +269,11 @@ def numbers(of: Lead) -> str:
 
 
 def draw_forest(
-    rows: Sequence[ForestRow],
-    unit: str = POINTS,
-    sides: tuple[str, str] | None = None,
-    left: float | None = None,
+    rows: Sequence[ForestRow], unit: str = POINTS, sides: tuple[str, str] | None = None
 ) -> Axes:
     """Draw leads, a line for each, with their intervals, or below three seeds a dot for each seed.
 
-    ``sides`` names who is ahead on the right of zero, and who on the left. The axis begins at
-    ``left``, if it is given, and an arrow points to each mean that lies beyond.
+    ``sides`` names who is ahead on the right of zero, and who on the left.
     """
     figure = plt.figure(figsize=(8.2, 1.3 + 0.36 * len(rows)), layout="constrained")
     ax = figure.subplots()
@@ -300,21 +294,8 @@ def draw_forest(
         above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "va": "bottom"}
         ax.text(0, 1.01, f"  {sides[0]} ahead →", size="small", ha="left", **above)
         ax.text(0, 1.01, f"← {sides[1]} ahead  ", size="small", ha="right", **above)
-    if left is not None:
-        _arrows_beyond(ax, rows, left)
     _legend_of_forest(ax, rows)
     return ax
-
-
-def _arrows_beyond(ax: Axes, rows: Sequence[ForestRow], left: float) -> None:
-    """Begin the axis at ``left``; at this edge an arrow stands for each mean that lies beyond."""
-    ax.set_xlim(left=left)
-    look: dict[str, Any] = {"marker": CARETLEFT, "ms": 9, "ls": ""}
-    for y, row in enumerate(rows):
-        if row.lead.mean is not None and row.lead.mean < left:
-            ax.plot(left, y, color=row.colour, clip_on=False, **look)
-    # clipped, as the layout would keep a place for this empty line below the axes
-    ax.plot([], [], color="0.4", label="a mean further left", **look)
 
 
 def _legend_of_forest(ax: Axes, rows: Sequence[ForestRow]) -> None:

@@ -23,6 +23,7 @@ CURVES = [
     "digits-fedavg-beta",
     "moon-1-short",
     "digits-moon",
+    "digits-moon-iid",
     "digits-fedproc-rounds",
     "fedproc-2",
     "fedproc-control",

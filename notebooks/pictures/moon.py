@@ -14,11 +14,11 @@ from fednb.leads import interval
 
 _BEGIN = "z_glob, where\na round begins"
 _TOP = 90.0  # degrees: where circles have z_glob
-_PAPERS = "the paper's setting: CIFAR-10, 10 epochs"
+_PAPERS = "the paper's setting: CIFAR-10, μ = 5"
 # For differences to FedAvg over the rounds: by panel and method the table of curves, and how its rows' names end.
 _OVER_ROUNDS = {
-    "digits, 5 epochs a round": {"MOON": ("digits-fedproc-rounds", ", T=40"), "FedProx": ("digits-moon", "")},
-    "CIFAR-10, 5 epochs a round": {"MOON": ("moon-1-short", ""), "FedProx": ("moon-1-short", "")},
+    "digits, μ = 1, 5 epochs a round": {"MOON": ("digits-fedproc-rounds", ", T=40"), "FedProx": ("digits-moon", "")},
+    "CIFAR-10, μ = 5, 5 epochs a round": {"MOON": ("moon-1-short", ""), "FedProx": ("moon-1-short", "")},
     _PAPERS: {"MOON": ("fedproc-2", ""), "FedProx": ("fedproc-2", "")},
 }
 
@@ -118,14 +118,18 @@ def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
     plots.show(circle(theta, tau), f"MOON's loss on the circle, θ = {theta}°, τ = {tau:g}")
 
 
-@plots.described("Left, MOON with a small mu stops nearer to the minimum than FedAvg; right, with mu = 3 it arrives later")
+@plots.described(
+    "Left, MOON with a small mu stops nearer to the minimum than FedAvg, as the push moves the unsure client further; "
+    "right, with mu = 3 it arrives later"
+)
 def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarray]) -> Figure:
     """The global direction over rounds, of the same clients from a near and from a far start.
 
-    Both by the weight μ, in degrees, [rounds + 1]; the best direction is -51°.
+    Both by the weight μ, in degrees, [rounds + 1]; the best direction is -51°. Beside the first
+    stand both clients' ends of FedAvg's last round, and where the push (μ = 0.3) moves them.
     """
     minimum = np.degrees(np.arctan2(-np.sin(np.radians(60)), 1.4 * np.cos(np.radians(60))))
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.8))
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(1.35, 1))
     for ax, paths, start in zip(axes, (near, far), ("near the minimum", "far away"), strict=True):
         for mu, path in reversed(list(paths.items())):  # FedAvg last, on top of what agrees with it
             look: dict[str, Any] = {"color": plots.colour("MOON" if mu else "FedAvg")}
@@ -138,7 +142,41 @@ def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarr
         ax.margins(y=0.16)
         plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, -13))
     axes[1].legend(frameon=False, fontsize="small", loc="upper right", reverse=True)
+    axes[1].set_xticks(range(0, 16, 3))
+    _pushed_ends(axes[0], near[0][-1])
     return figure
+
+
+def _pushed_ends(ax: Axes, at_rest: float) -> None:
+    """Where both clients end a round from FedAvg's place of rest, and where with the push."""
+    before = _ends_of_a_round(at_rest)
+    after = _ends_of_a_round(at_rest, before)
+    ax.plot([17.6, 17.6], before, color=plots.colour("FedAvg"), lw=1)
+    ax.plot(17.6, at_rest, "o", ms=7, color=plots.colour("FedAvg"))
+    plots.label(ax, (17.6, at_rest), "their average,\nz_glob", (22, 0), va="center", fontsize="small")
+    names = ("client 1 (sure)", "client 2 (unsure)")
+    for name, start, end, mark, shift in zip(names, before, after, "v^", (-14, 9), strict=True):
+        ax.plot(17.6, start, mark, ms=9, color=plots.colour("FedAvg"))
+        push = {"arrowstyle": "-|>", "color": plots.colour("MOON"), "lw": 2}
+        ax.annotate("", (18.3, end), (18.3, start), arrowprops=push)
+        plots.label(ax, (17.6, start), name, (0, shift), ha="center", fontsize="small")
+    plots.label(ax, (18.3, after[1]), "push", (6, 4), color=plots.colour("MOON"), fontsize="small")
+    ax.set_xlim(right=22)
+    ax.set_xticks(range(0, 16, 3))
+
+
+def _ends_of_a_round(z_glob: float, z_prev: np.ndarray | None = None) -> np.ndarray:
+    """Both clients' directions after 20 steps, with ``z_prev`` those of MOON (μ = 0.3), in degrees."""
+    sure, goals = np.array([1.2, 0.2]), np.radians([-60, 60])
+    z = np.full(2, np.radians(z_glob))
+    for _ in range(20):
+        gradient = sure * np.sin(z - goals)
+        if z_prev is not None:
+            to_glob, to_prev = z - np.radians(z_glob), z - np.radians(z_prev)
+            share = 1 / (1 + np.exp((np.cos(to_glob) - np.cos(to_prev)) / 0.5))
+            gradient += 0.3 * share * (np.sin(to_glob) - np.sin(to_prev)) / 0.5
+        z = z - 0.1 * gradient
+    return np.degrees(z)
 
 
 @plots.described(
@@ -176,25 +214,79 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
 
 
 @plots.described(
-    "In every round MOON's clients leave z_glob away from z_prev, on both splits; FedAvg's turn back to it on uneven "
-    "classes, and on IID data mostly go sideways"
+    "Above, MOON's clients leave z_glob away from z_prev, on both splits. Below, FedAvg's frozen models come closer or "
+    "stay close, and MOON's stay apart, near the angle at which the push is strongest"
 )
 def ways(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
-    """In which direction a round turns representations, for each split and method [rounds], from round 2 on.
+    """In which direction a round turns representations, and how far apart its frozen models are.
 
-    In degrees, at z_glob: 0 is back to z_prev, 180 straight on.
+    For each split and method the angle between the frozen models and the direction at z_glob (0 is
+    back to z_prev, 180 straight on), in degrees, [2, rounds], from round 2 on.
     """
     splits = list(dict.fromkeys(split for split, _ in measured))
-    figure, axes = plt.subplots(1, len(splits), figsize=(11, 3.8), sharey=True)
-    for ax, split in zip(axes, splits, strict=True):
-        ax.axhline(90, color="0.6", lw=1)
+    figure, axes = plt.subplots(2, len(splits), figsize=(11, 5.6), sharex=True, sharey="row")
+    angles = np.arange(181)
+    strongest = angles[_push(angles).argmax()]
+    for (above, below), split in zip(axes.T, splits, strict=True):
+        above.axhline(90, color="0.6", lw=1)
+        below.axhline(strongest, color="0.4", lw=1.2, ls=":")
         for method, mark in (("MOON", "o"), ("FedAvg", "s")):
-            way = measured[split, method]
-            ax.plot(np.arange(2, 2 + len(way)), way, mark + "-", ms=8, color=plots.colour(method), label=method)
-        ax.set(title=split, xlabel="round", ylim=(-6, 186))
-    axes[0].set_yticks([0, 90, 180], ["back to z_prev, 0°", "sideways, 90°", "straight on, 180°"])
-    axes[0].set(ylabel="how z leaves z_glob")
-    axes[0].legend(frameon=False, loc="lower right", ncols=2)
+            look: dict[str, Any] = {"marker": mark, "ms": 8, "color": plots.colour(method), "label": method}
+            for ax, values in zip((below, above), measured[split, method], strict=True):
+                ax.plot(np.arange(2, 2 + len(values)), values, **look)
+        above.set(title=split, ylim=(-6, 186))
+        below.set(xlabel="round", ylim=(0, 95))
+    axes[0, 0].set_yticks([0, 90, 180], ["back to z_prev, 0°", "sideways, 90°", "straight on, 180°"])
+    axes[0, 0].set(ylabel="how z leaves z_glob")
+    axes[1, 0].set(ylabel="z_glob and z_prev\nare apart by (degrees)")
+    axes[1, 0].set_yticks([0, 30, 60, 90])
+    plots.label(axes[1, 0], (7, strongest), "strongest push", (0, 6), ha="right", fontsize="small", color="0.4")
+    axes[0, 0].legend(frameon=False, loc="lower right", ncols=2)
+    return figure
+
+
+@plots.described(
+    "Left, on IID digits MOON with mu = 1 falls far behind FedAvg and comes back, with mu = 5 it stays far behind, and with "
+    "mu = 0.1 nothing is seen. Right, on uneven classes the push alone is far below all the others"
+)
+def on_the_digits() -> Figure:
+    """MOON − FedAvg on IID digits by μ, and the accuracies of MOON's parts on uneven classes."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.0))
+    curves = results.accuracies("digits-moon-iid")
+    fedavg = curves["mu=0 (FedAvg)"]
+    left.axhline(0, color=plots.colour("FedAvg"), lw=1.4, zorder=0)
+    for mu, style in (("0.1", ":"), ("1", "-"), ("5", "--")):
+        difference = curves[f"mu={mu}"] - fedavg
+        mean, half = np.transpose([interval(difference[t]) for t in difference])
+        left.plot(difference.columns, mean, style, color=plots.colour("MOON"), lw=2)
+        band: dict[str, Any] = {"color": plots.colour("MOON"), "alpha": 0.15, "lw": 0}
+        left.fill_between(difference.columns, mean - half, mean + half, **band)
+        place = (difference.columns[-1], mean[-1] - (4 if mu == "1" else -3 if mu == "0.1" else 0))
+        plots.label(left, place, f"μ = {mu}", (5, -4), color=plots.colour("MOON"))
+    rounds = [1, 2, 4, 6, 8, 10]
+    left.set_xticks(rounds, [f"{t}\n{fedavg[t].mean():.0f}" for t in rounds])
+    left.set(xlabel="round, and FedAvg's accuracy after it (%)", ylabel="MOON − FedAvg (points)")
+    left.set_title(f"IID: {len(fedavg)} seeds, 95 % band")
+    left.grid(axis="y", alpha=0.3)
+    rows = {
+        "FedAvg": "FedAvg",
+        "pull alone": "pull alone",
+        "MOON": "MOON",
+        "pull and push, without sigma": "pull and push\nwithout σ",
+        "push alone": "push alone",
+    }
+    for y, row in enumerate(rows):
+        values = np.array(results.cell("digits-moon-sides", row).values)
+        colour = plots.colour("FedAvg" if row == "FedAvg" else "MOON")
+        face = colour if row in ("FedAvg", "MOON") else "white"
+        right.plot(values, np.full(len(values), y), "o", ms=6, color=colour, mfc=face, alpha=0.75)
+        right.plot([values.mean()] * 2, [y - 0.32, y + 0.32], color=colour, lw=2.5)
+        look: dict[str, Any] = {"ha": "center", "color": colour, "fontsize": "small"}
+        plots.label(right, (values.mean(), y - 0.32), f"{values.mean():.1f}", (0, 2), **look)
+    right.set_yticks(range(len(rows)), list(rows.values()))
+    right.set(ylim=(len(rows) - 0.5, -0.7), xlabel="test accuracy after ten rounds (%)")
+    right.set_title(f"uneven classes, μ = 1: {len(values)} seeds (dots), means")
+    right.grid(axis="x", alpha=0.3)
     return figure
 
 

@@ -152,15 +152,6 @@ def test_below_three_seeds_a_forest_has_a_dot_for_each_seed_and_no_interval():
     assert not [bars for bars in ax.containers if bars.has_xerr]
 
 
-def test_a_mean_beyond_the_edge_of_a_forest_has_an_arrow_there_and_its_number():
-    far, near = leads.lead_of([-30.0, -20.0, -25.0]), leads.lead_of([1.0, 2.0, 3.0])
-    rows = [results.ForestRow("", one, "k", results.numbers(one)) for one in (far, near)]
-    ax = results.draw_forest(rows, left=-8)
-    at_edge = [line.get_ydata()[0] for line in ax.lines if list(line.get_xdata()) == [-8]]
-    assert at_edge == [0] and ax.get_xlim()[0] == -8
-    assert ax.texts[0].get_text().startswith("−25.0")
-
-
 # --- leads
 
 

@@ -191,6 +191,8 @@ _READERS: dict[str, Reader] = {
     "gradient_ratio": lambda record, _: _gradient_ratio(record, -1),
     "degrees/held together": lambda record, _: _logged(record, "degrees/held together", -1),
     "degrees/held apart": lambda record, _: _logged(record, "degrees/held apart", -1),
+    "error/bias": lambda record, _: _logged(record, "error/bias", -1),
+    "error/scatter": lambda record, _: _logged(record, "error/scatter", -1),
     "median_seconds": _median_seconds,
     "seconds_ratio": _seconds_ratio,
 }

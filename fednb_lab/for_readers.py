@@ -30,6 +30,8 @@ CURVES = [
     "digits-fedssc",
     "digits-fedssc-own",
     "digits-fedssc-rate",
+    "digits-fedssc-bias",
+    "digits-fedssc-scatter",
     "digits-fedproto-targets",
     "digits-fedproto-travels",
     "digits-fedproto-travels-local",

@@ -6,7 +6,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from fednb.papers.pictures.fedproc import CONTROL
 from fednb.papers.pictures.foundations import history
 from matplotlib.axes import Axes
@@ -15,6 +14,7 @@ from matplotlib.patches import Wedge
 
 from fednb import partition, plots, results
 from fednb.federation import Federation
+from fednb.leads import interval
 
 _CLASSES = ("#440154", "#21918c", "#c25e00")  # a colour for each of three classes
 _SECTOR = 30  # degrees to both sides of a class's arrow, in which its images lie
@@ -324,40 +324,39 @@ def angles_between() -> Figure:
 
 
 @plots.described(
-    "Bias and, on top of it, scatter over the rounds of three trainings, and accuracies: with the class contrast the bias"
-    " rises first, then falls, and both trainings overtake FedAvg"
+    "Bias and scatter fall over the rounds, sooner at the larger rate; the lead of all clients' means over one client's goes as scatter goes"
 )
-def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
-    """The error of one drawn client's vectors over the rounds of some trainings, in its two parts, and accuracies.
+def scatter_and_lead() -> Figure:
+    """Both parts of the error of one drawn client's means over the rounds, and how far the means of all are ahead.
 
-    Pale is what no client receives: both parts of FedAvg's, and the scatter where the mean of all is sent.
+    In columns two learning rates; above five recorded seeds, below the ten of section 4, in pairs.
     """
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.3), layout="constrained", width_ratios=(1, 1, 1, 1.2))
-    titles = {
-        "plain FedAvg": "plain FedAvg:\nnobody receives a mean",
-        "one client": "one client's mean is sent:\nboth parts are received",
-        "all clients": "the mean of all is sent:\nonly the bias is received",
+    figure, axes = plt.subplots(2, 2, figsize=(9.5, 5.4), sharex=True, sharey="row", layout="constrained")
+    bias, scatter = (results.accuracies(f"digits-fedssc-{part}") for part in ("bias", "scatter"))
+    columns = {
+        "0.01": ("", "digits-fedssc-own", "one drawn device", "all devices"),
+        "0.03": ("lr=0.03, ", "digits-fedssc-rate", "without l_moon", "without l_moon, k=10"),
     }
-    received = {"plain FedAvg": (), "one client": ("bias", "scatter"), "all clients": ("bias",)}
-    dark = {"bias": "0.3", "scatter": plots.colour("FedSSC")}
-    highest = max((training.bias + training.scatter).max() for training in trainings.values())
-    looks = (("0.6", "o-"), (plots.colour("FedSSC"), "s-"), ("black", "^-"))
-    for i, ((name, training), (colour, style)) in enumerate(zip(trainings.items(), looks, strict=True)):
-        rounds = np.arange(1, len(training) + 1)
-        for part, (low, high) in {
-            "bias": (0 * training.bias, training.bias),
-            "scatter": (training.bias, training.bias + training.scatter),
-        }.items():
-            is_sent = part in received[name]
-            axes[i].fill_between(rounds, low, high, color=dark[part], alpha=1 if is_sent else 0.25, lw=0, label=part)
-        axes[i].set_title(titles[name], size="medium")
-        axes[i].set(ylim=(0, 1.05 * highest), xlabel="communication round", xticks=rounds[1::2])
-        axes[3].plot(rounds, training.accuracy, style, ms=4, color=colour, label=name)
-    axes[0].set_ylabel("error, 1 \u2212 cosine")
-    axes[1].legend(frameon=False, fontsize="small")
-    axes[3].set_title("test accuracy (%)", size="medium")
-    axes[3].set(xlabel="communication round", xticks=rounds[1::2])
-    axes[3].legend(frameon=False, fontsize="small", loc="lower right")
+    green = plots.colour("FedSSC")
+    for (above, below), (rate, (prefix, table, one, everybody)) in zip(axes.T, columns.items(), strict=True):
+        of_bias = bias[f"{prefix}one drawn device"].mean()
+        error = of_bias + scatter[f"{prefix}one drawn device"].mean()
+        of_fedavg = bias[f"{prefix}FedAvg"].mean() + scatter[f"{prefix}FedAvg"].mean()
+        above.fill_between(of_bias.index, of_bias, error, color=green, lw=0, label="scatter")
+        above.fill_between(of_bias.index, 0, of_bias, color="0.35", lw=0, label="bias")
+        above.plot(of_fedavg, ":", color=plots.colour("FedAvg"), lw=2, label="FedAvg's error, both parts")
+        above.set(title=f"η = {rate}", ylim=(0, None))
+        accuracies = results.accuracies(table)
+        leads = accuracies[everybody] - accuracies[one]
+        below.axhline(0, color="0.6", lw=1, zorder=0)
+        for t in leads.columns[1:]:  # in the first round nothing has been received
+            mean, half = interval(leads[t].tolist())
+            face = green if abs(mean) > half else "white"
+            below.errorbar(t, mean, half, fmt="o", color=green, mfc=face, capsize=3)
+        below.set(xlabel="round", xticks=leads.columns)
+    axes[0, 0].set_ylabel("error of one client's means\n(1 − cosine)")
+    axes[1, 0].set_ylabel("means of all ahead of\none client's (points)")
+    axes[0, 1].legend(frameon=False, fontsize="small")
     return figure
 
 

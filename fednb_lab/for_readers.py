@@ -30,6 +30,7 @@ CURVES = [
     "digits-fedssc",
     "digits-fedssc-own",
     "digits-fedssc-rate",
+    "digits-fedssc-own-weight",
     "digits-fedssc-bias",
     "digits-fedssc-scatter",
     "digits-fedproto-targets",

@@ -194,6 +194,8 @@ _READERS: dict[str, Reader] = {
     "agreement": lambda record, _: _logged(record, "agreement", -1),
     "nearest": lambda record, _: _logged(record, "nearest", -1),
     "length of a row": lambda record, _: _logged(record, "length of a row", -1),
+    "error/bias": lambda record, _: _logged(record, "error/bias", -1),
+    "error/scatter": lambda record, _: _logged(record, "error/scatter", -1),
     "median_seconds": _median_seconds,
     "seconds_ratio": _seconds_ratio,
 }

@@ -15,6 +15,7 @@ from matplotlib.patches import Wedge
 
 from fednb import partition, plots, results
 from fednb.federation import Federation
+from fednb.leads import interval
 
 _CLASSES = ("#440154", "#21918c", "#c25e00")  # a colour for each of three classes
 _SECTOR = 30  # degrees to both sides of a class's arrow, in which its images lie
@@ -27,65 +28,55 @@ _WANTED = 45  # degrees from the direction of the mean to the star
 
 
 @plots.described(
-    "At both rates shared means learn faster than FedAvg and than a client's own means, by a round or less to 80 %;"
-    " unit norm learns fastest at the smaller rate, and as fast as shared means at the larger one"
+    "Accuracy over the rounds at two rates: with the weight 1 shared means save a round or so to 80 %, with 5 more at the smaller"
+    " rate and none at the larger one; unit norm is never behind"
 )
 def over_rounds() -> Figure:
-    """Accuracy over the rounds at two rates, means of ten seeds: class means of one kind or none, or unit norm."""
-    tables = {"0.01": "digits-fedssc-own", "0.03": "digits-fedssc-rate"}
+    """Accuracy over the rounds at two rates, means of ten seeds: class means of one kind or none, or unit norm.
+
+    Beside each name stands how many rounds it saves to 80 % over FedAvg, in pairs, with the 95 % interval.
+    """
+    of_rates = {"0.01": "digits-fedssc-own", "0.03": "digits-fedssc-rate"}
+    everybody = {"0.01": "all devices", "0.03": "without l_moon, k=10"}
     rows = {
-        "no means (FedAvg)": ("FedAvg", "FedAvg"),
-        "a client's own": ("its own means", "without l_moon, own means"),
-        "one drawn client's": ("one drawn device", "without l_moon"),
-        "those of all": ("all devices", "without l_moon, k=10"),
-        "no means, unit norm": ("FedAvg, z of length 1", "FedAvg, z of length 1"),
+        "no means (FedAvg)": "FedAvg",
+        "a client's own": "its own means",
+        "one drawn client's": "one drawn device",
+        "one drawn client's, μ_glob = 5": "one drawn device, mu_glob=5",
+        "those of all": "",
+        "no means, unit norm": "FedAvg, z of length 1",
     }
     green = plots.colour("FedSSC")
-    looks = [(plots.colour("FedAvg"), "-"), (green, ":"), (green, "-"), (green, "--"), (CONTROL, "-")]
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
-    for place, (ax, (rate, table)) in enumerate(zip(axes, tables.items(), strict=True)):
-        accuracies = results.accuracies(table)
+    looks = [(plots.colour("FedAvg"), "-"), (green, ":"), (green, "-"), ("black", "-"), (green, "--"), (CONTROL, "-")]
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    of_weights = results.accuracies("digits-fedssc-own-weight")
+    for ax, (rate, table) in zip(axes, of_rates.items(), strict=True):
+        fedavg = _round_at(80, of_weights[f"FedAvg, lr={rate}"])
         ax.axhline(80, color="0.85", lw=1)
-        for (label, of_tables), (colour, dashes) in zip(rows.items(), looks, strict=True):
-            of_seeds = accuracies[of_tables[place]]
-            reached = (of_seeds >= 80).idxmax(axis=1).median()  # every seed gets there
-            ax.plot(of_seeds.mean(), dashes, color=colour, lw=2, label=f"{label}: {reached:g}")
+        for (label, row), (colour, dashes) in zip(rows.items(), looks, strict=True):
+            of_seeds = of_weights[f"{row}, lr={rate}"] if row else results.accuracies(table)[everybody[rate]]
+            saved = ""
+            if row != "FedAvg":
+                mean, half = interval((fedavg - _round_at(80, of_seeds)).tolist())
+                saved = f": {mean:+.1f} ± {half:.1f}".replace("-", "−")
+            ax.plot(of_seeds.mean(), dashes, color=colour, lw=2, label=f"{label}{saved}")
         ax.set(title=f"η = {rate}", xlabel="round")
-        ax.legend(title="rounds to 80 %, median", loc="lower right", frameon=False, fontsize="small")
+        ax.legend(title="rounds saved to 80 %", loc="lower right", frameon=False, fontsize="small")
     axes[0].set_ylabel("accuracy (%)")
     return figure
 
 
-@plots.described(
-    "Over FedAvg own means gain at the larger rate only, those of others at both, and so does unit norm; FedSSC gains little"
-)
-def whose_means() -> Axes:
-    """What each kind of class means, or none of them, is worth over FedAvg at two rates: ten seeds each."""
-    own, parts, faster = "digits-fedssc-own", "digits-fedssc-parts", "digits-fedssc-rate"
-    rows = [
-        ("a client's own means", own, "its own means"),
-        ("one drawn client's means", own, "one drawn device"),
-        ("the means of all clients", own, "all devices"),
-        ("no means, but unit norm", own, "FedAvg, z of length 1"),
-        ("one drawn client's and MOON's contrast (FedSSC)", parts, "FedSSC"),
-        ("a client's own means", faster, "without l_moon, own means"),
-        ("one drawn client's means", faster, "without l_moon"),
-        ("the means of all clients", faster, "without l_moon, k=10"),
-        ("no means, but unit norm", faster, "FedAvg, z of length 1"),
-        ("one drawn client's and MOON's contrast (FedSSC)", faster, "FedSSC"),
-    ]
-    lines = []
-    for label, table, row in rows:
-        fedavg = results.cell(table, "without both (FedAvg)" if table == parts else "FedAvg")
-        lead = results.compare(results.cell(table, row), fedavg)
-        colour = CONTROL if "unit norm" in label else plots.colour("FedSSC")
-        lines.append(results.ForestRow(label, lead, colour, results.numbers(lead)))
-    ax = results.draw_forest(lines, sides=("the variant", "plain FedAvg"))
-    ax.axhline(4.5, color="0.8", lw=1)  # between the two rates
-    for y, rate in ((0, 0.01), (5, 0.03)):
-        place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
-        ax.text(0.98, y, f"at η = {rate}", weight="bold", **place)
-    return ax
+def _round_at(accuracy: float, of_seeds: pd.DataFrame) -> pd.Series:
+    """The round in which each seed first has an accuracy, between two rounds on a line; never counts as the last."""
+    reached = {}
+    for seed, curve in of_seeds.iterrows():
+        places = np.flatnonzero(curve >= accuracy)
+        reached[seed] = float(curve.index[-1])
+        if len(places) and places[0] > 0:
+            first = places[0]
+            before, after = curve.iloc[first - 1], curve.iloc[first]
+            reached[seed] = curve.index[first] - (after - accuracy) / (after - before)
+    return pd.Series(reached)
 
 
 @plots.described(
@@ -190,9 +181,10 @@ def where_classes_go(way: str, num_rounds: int = 20) -> tuple[np.ndarray, np.nda
     """Angles (degrees) of three classes before the first round and after each, and the model's accuracy (%).
 
     Two clients have two of the classes each, and all train the cross-entropy of an output layer.
-    ``way`` is "FedAvg", for no more than that, "own" with the contrast with a client's own means, or
-    "shared" with vectors of all three classes.
+    ``way`` is "FedAvg", for no more than that, "own" with the contrast with a client's own means, "shared"
+    with vectors of all three classes, or "fixed" with three directions that nobody sends.
     """
+    fixed = np.radians([0.0, 120.0, 240.0])
     average, rows = np.radians([92.0, 80.0, 100.0]), np.zeros((3, 2))  # of the network and its output layer
     path, accuracies = [average], [_toy_accuracy(average, rows)]
     ends = [average, average]  # of client A and of client B, after their training
@@ -200,7 +192,9 @@ def where_classes_go(way: str, num_rounds: int = 20) -> tuple[np.ndarray, np.nda
         before, ends, layers = ends, [], []
         drawn = np.array([before[0][0], before[t % 2][1], before[1][2]])  # for class 1 A and B in turn
         for client, own in enumerate(([0, 1], [1, 2])):  # the classes of client A, and of client B
-            known, vectors = ([0, 1, 2], drawn) if way == "shared" else (own, before[client])
+            known, vectors = own, before[client]
+            if way in ("shared", "fixed"):
+                known, vectors = [0, 1, 2], drawn if way == "shared" else fixed
             local, layer = average.copy(), rows.copy()
             for _ in range(20):  # down the gradient of the loss, in the angles and in the rows
                 z = np.stack([np.cos(local[own]), np.sin(local[own])], 1)
@@ -235,7 +229,8 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 @plots.described(
     "Three classes start in overlapping sectors, and no client holds both 0 and 2; after five rounds shared vectors have"
-    " parted all three, while FedAvg and own means still mix 0 and 2, and take about twice as long"
+    " parted all three, while FedAvg and own means still mix 0 and 2, and take about twice as long; fixed directions, which"
+    " nobody sends, part them sooner still"
 )
 def two_clients(after: int = 5) -> Figure:
     """How three classes part that two clients have two by two: sectors of a circle, and accuracy over the rounds."""
@@ -246,7 +241,7 @@ def two_clients(after: int = 5) -> Figure:
     _three_classes(axes[0], start[0])
     axes[0].set_title("start")
     axes[0].text(0, -1.25, f"A has 0 and 1,\nB has 1 and 2\n{first:.0f} % right", **_BELOW)
-    labels = {"FedAvg": (5.2, 61), "own": (6.2, 72), "shared": (3.4, 104)}
+    labels = {"FedAvg": (5.2, 61), "own": (6.2, 72), "shared": (4.2, 91)}
     for ax, (way, title), colour in zip(axes[1:], ways.items(), colours, strict=False):
         path, accuracy = where_classes_go(way)
         dark = colour if way != "own" else "0.4"
@@ -255,6 +250,9 @@ def two_clients(after: int = 5) -> Figure:
         ax.text(0, -1.25, f"after {after} rounds\n{accuracy[after]:.0f} % right", **_BELOW)
         axes[4].plot(accuracy[:16], "--" if way == "own" else "-", color=colour, lw=2)
         axes[4].text(*labels[way], title, color=dark, size="small", va="center")
+    _, accuracy = where_classes_go("fixed")
+    axes[4].plot(accuracy[:16], ":", color=CONTROL, lw=2)
+    axes[4].text(2.2, 105, "fixed directions, nothing sent", color=CONTROL, size="small", va="center")
     axes[4].axvline(after, color="0.8", lw=1, zorder=0)
     axes[4].set(xlabel="communication round", ylabel="accuracy (%)", ylim=(25, 110))
     axes[4].set(xticks=(0, 5, 10, 15), yticks=(33, 67, 100))
@@ -324,40 +322,39 @@ def angles_between() -> Figure:
 
 
 @plots.described(
-    "Bias and, on top of it, scatter over the rounds of three trainings, and accuracies: with the class contrast the bias"
-    " rises first, then falls, and both trainings overtake FedAvg"
+    "Bias and scatter fall over the rounds, sooner at the larger rate; the lead of all clients' means over one client's goes as scatter goes"
 )
-def parts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
-    """The error of one drawn client's vectors over the rounds of some trainings, in its two parts, and accuracies.
+def scatter_and_lead() -> Figure:
+    """Both parts of the error of one drawn client's means over the rounds, and how far the means of all are ahead.
 
-    Pale is what no client receives: both parts of FedAvg's, and the scatter where the mean of all is sent.
+    In columns two learning rates; above five recorded seeds, below the ten of section 4, in pairs.
     """
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.3), layout="constrained", width_ratios=(1, 1, 1, 1.2))
-    titles = {
-        "plain FedAvg": "plain FedAvg:\nnobody receives a mean",
-        "one client": "one client's mean is sent:\nboth parts are received",
-        "all clients": "the mean of all is sent:\nonly the bias is received",
+    figure, axes = plt.subplots(2, 2, figsize=(9.5, 5.4), sharex=True, sharey="row", layout="constrained")
+    bias, scatter = (results.accuracies(f"digits-fedssc-{part}") for part in ("bias", "scatter"))
+    columns = {
+        "0.01": ("", "digits-fedssc-own", "one drawn device", "all devices"),
+        "0.03": ("lr=0.03, ", "digits-fedssc-rate", "without l_moon", "without l_moon, k=10"),
     }
-    received = {"plain FedAvg": (), "one client": ("bias", "scatter"), "all clients": ("bias",)}
-    dark = {"bias": "0.3", "scatter": plots.colour("FedSSC")}
-    highest = max((training.bias + training.scatter).max() for training in trainings.values())
-    looks = (("0.6", "o-"), (plots.colour("FedSSC"), "s-"), ("black", "^-"))
-    for i, ((name, training), (colour, style)) in enumerate(zip(trainings.items(), looks, strict=True)):
-        rounds = np.arange(1, len(training) + 1)
-        for part, (low, high) in {
-            "bias": (0 * training.bias, training.bias),
-            "scatter": (training.bias, training.bias + training.scatter),
-        }.items():
-            is_sent = part in received[name]
-            axes[i].fill_between(rounds, low, high, color=dark[part], alpha=1 if is_sent else 0.25, lw=0, label=part)
-        axes[i].set_title(titles[name], size="medium")
-        axes[i].set(ylim=(0, 1.05 * highest), xlabel="communication round", xticks=rounds[1::2])
-        axes[3].plot(rounds, training.accuracy, style, ms=4, color=colour, label=name)
-    axes[0].set_ylabel("error, 1 \u2212 cosine")
-    axes[1].legend(frameon=False, fontsize="small")
-    axes[3].set_title("test accuracy (%)", size="medium")
-    axes[3].set(xlabel="communication round", xticks=rounds[1::2])
-    axes[3].legend(frameon=False, fontsize="small", loc="lower right")
+    green = plots.colour("FedSSC")
+    for (above, below), (rate, (prefix, table, one, everybody)) in zip(axes.T, columns.items(), strict=True):
+        of_bias = bias[f"{prefix}one drawn device"].mean()
+        error = of_bias + scatter[f"{prefix}one drawn device"].mean()
+        of_fedavg = bias[f"{prefix}FedAvg"].mean() + scatter[f"{prefix}FedAvg"].mean()
+        above.fill_between(of_bias.index, of_bias, error, color=green, lw=0, label="scatter")
+        above.fill_between(of_bias.index, 0, of_bias, color="0.35", lw=0, label="bias")
+        above.plot(of_fedavg, ":", color=plots.colour("FedAvg"), lw=2, label="FedAvg's error, both parts")
+        above.set(title=f"η = {rate}", ylim=(0, None))
+        accuracies = results.accuracies(table)
+        leads = accuracies[everybody] - accuracies[one]
+        below.axhline(0, color="0.6", lw=1, zorder=0)
+        for t in leads.columns[1:]:  # in the first round nothing has been received
+            mean, half = interval(leads[t].tolist())
+            face = green if abs(mean) > half else "white"
+            below.errorbar(t, mean, half, fmt="o", color=green, mfc=face, capsize=3)
+        below.set(xlabel="round", xticks=leads.columns)
+    axes[0, 0].set_ylabel("error of one client's means\n(1 − cosine)")
+    axes[1, 0].set_ylabel("means of all ahead of\none client's (points)")
+    axes[0, 1].legend(frameon=False, fontsize="small")
     return figure
 
 

@@ -28,8 +28,8 @@ _WANTED = 45  # degrees from the direction of the mean to the star
 
 
 @plots.described(
-    "Accuracy over the rounds at two rates: with the weight 1 shared means save a round or so to 80 %, with 5 more at the smaller"
-    " rate and none at the larger one; unit norm is never behind"
+    "Accuracy over the rounds at two rates: with the weight 1 shared means save a round or less to 80 %, with 5 two at the"
+    " smaller rate and none at the larger one; unit norm saves as many"
 )
 def over_rounds() -> Figure:
     """Accuracy over the rounds at two rates, means of ten seeds: class means of one kind or none, or unit norm.
@@ -322,7 +322,8 @@ def angles_between() -> Figure:
 
 
 @plots.described(
-    "Bias and scatter fall over the rounds, sooner at the larger rate; the lead of all clients' means over one client's goes as scatter goes"
+    "Bias and scatter fall over the rounds, sooner at the larger rate, and so does the lead of all clients' means over one"
+    " client's"
 )
 def scatter_and_lead() -> Figure:
     """Both parts of the error of one drawn client's means over the rounds, and how far the means of all are ahead.

@@ -337,7 +337,7 @@ _NEAREST = {  # with, instead of: column
 
 @plots.described(
     "Differences with intervals in FedAvg's network: clients' means are far ahead of one mean, clients' clusters ahead of "
-    "these and of all controls; the server's clusters fall back to about the clients' means"
+    "these and of all controls; the server's clusters fall back behind the clients' means"
 )
 def nearest() -> Axes:
     """By which set of prototypes of FedAvg's network new images get their class most often; differences within a run."""

@@ -19,7 +19,7 @@ from scipy import stats
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb.leads import MIN_SEEDS, Lead
+from fednb.leads import MIN_SEEDS, Lead, lead_of
 from fednb.results import cell_at
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf, measured
@@ -224,26 +224,26 @@ class FindingContext:
             raise _NotRun(f"seed {seed} of {cell.table}, {cell.row}")
         return cell.by_seed[seed]
 
-    def rank_correlation(self, table: str, column: str, printed_in: str | None = None) -> float:
-        """Compute Spearman's coefficient of printed and measured values over a column's rows.
+    def sign(self, *row: str) -> int:
+        """Tell where the interval of what is measured, a difference, lies: above 0 (1), below (-1), or around it."""
+        lead = lead_of(self._cell(*row).values)
+        is_sure = lead.judged and abs(_number(lead.mean)) > lead.half_width
+        return int(np.sign(lead.mean)) if is_sure else 0
 
-        Measured are means over each row's seeds. Runs on data that stand in for the
-        paper's have no printed number of their own: ``printed_in`` names the paper's table.
+    def rank_correlation(self, table: str, printed_in: str) -> float:
+        """Compute Spearman's coefficient of a paper's averages and of our differences from a baseline.
+
+        The differences, column ``Delta``, are taken seed by seed: rows may have different seeds.
         """
         cells = [
             cell
             for cell in self._cells_of(table)
-            if cell.column == column and cell.mean is not None
+            if cell.column == "Delta" and cell.mean is not None
         ]
-        if printed_in is None:
-            cells = [cell for cell in cells if cell.printed is not None]
         if len(cells) < 3:
-            raise _NotRun(f"{table}, {column}")
-        measured = [cell.mean for cell in cells]
-        printed = [cell.printed for cell in cells]
-        if printed_in is not None:
-            printed = [reported_table(printed_in).number(cell.row, column) for cell in cells]
-        return float(stats.spearmanr(printed, measured).statistic)
+            raise _NotRun(table)
+        printed = [reported_table(printed_in).number(cell.row, "Avg.") for cell in cells]
+        return float(stats.spearmanr(printed, [cell.mean for cell in cells]).statistic)
 
     def diverged(self, table: str, row: str | None = None) -> int:
         """Count the runs that did; each counts once, however many columns are read from it."""

@@ -18,6 +18,7 @@ from fednb.records import Record
 Reader = Callable[[Record, Any], float | None]
 
 ACCURACY_IN = "accuracy in "  # the name of a measure for each domain begins with that
+NEAREST = "nearest: "  # and that of one for each two sets of prototypes, "nearest: A over B"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ def measure(name: str) -> Measure:
         domain = name.removeprefix(ACCURACY_IN)
         fields = descriptions()[f"{ACCURACY_IN}DOMAIN"]
         return Measure(name, lambda record, _: _domains(record).get(domain), **fields)
+    if name.startswith(NEAREST):
+        ahead, _, behind = name.removeprefix(NEAREST).partition(" over ")
+        fields = descriptions()[f"{NEAREST}A over B"]
+        return Measure(name, lambda record, _: _nearest_over(record, ahead, behind), **fields)
     require_known("unknown measure", name, descriptions(), ReportError)
     # of others there is what is recorded under their names after the last round
     read = _READERS.get(name, lambda record, _: record["final"].get(name))
@@ -148,6 +153,18 @@ def _logged(record: Record, name: str, place: int) -> float | None:
     """What a term of the loss was in a round, by its place in the list of rounds."""
     curve = record["metrics"].get(f"loss/{name}")
     return curve[place] if curve else None
+
+
+def _nearest_over(record: Record, ahead: str, behind: str) -> float | None:
+    """How much more accurate one set of prototypes is than another, in the last round."""
+    both = [_by_nearest(record, name) for name in (ahead, behind)]
+    return None if None in both else float(np.subtract(*both))
+
+
+def _by_nearest(record: Record, name: str) -> float | None:
+    if name == "output layer":
+        return record["final"]["accuracy"]
+    return _logged(record, f"nearest/{name}", -1)
 
 
 def _gradient_ratio(record: Record, place: int) -> float | None:

@@ -1,14 +1,13 @@
 """Pictures of notebook 05: prototypes of a class, FINCH step by step, and recorded runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
-from fednb.papers.fedplcc import cluster, shares
+from fednb.papers.fedplcc import class_of_nearest, cluster, shares
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from fednb import data, finch, plots, results
 from fednb.data import Dataset
+from fednb.leads import Lead, lead_of
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
 _IMAGE = 20  # degrees: the direction of the image in `kept`
@@ -63,10 +63,26 @@ def one_mean_or_clusters(label: int = 3) -> Figure:
     for (name, found), ax in zip(answers.items(), (shown[4], shown[5 + several // 2]), strict=True):
         colour = plots.colour(name)
         ax.set_title(f"{name}: {titles[name]}", size=12, color=colour)
-        right = (_nearest(new, found) == digits.test_labels).double().mean()
+        right = (class_of_nearest(new, found) == digits.test_labels).double().mean()
         text = f"new negatives recognised: {right:.0%}"
         ax.text(0.5, -0.62, text, size=12, color=colour, ha="center", transform=ax.transAxes)
     return figure
+
+
+@plots.described(
+    "Negatives recognised by three networks over rounds: FedAvg, too, ends above what clusters of pixels recognise"
+)
+def negatives_in_training(accuracies: Mapping[str, Sequence[float]], untrained: float) -> Axes:
+    """How many negatives the output layers of trained networks recognise, over rounds, beside clusters of pixels."""
+    ax = plt.figure(figsize=(8, 3.1)).subplots()
+    for method, curve in accuracies.items():
+        ax.plot(range(1, len(curve) + 1), curve, "o-", ms=4, lw=2, color=plots.colour(method), label=method)
+    ax.axhline(untrained, color=plots.colour("FedPLCC"), ls=":", lw=1.5)
+    look: dict[str, Any] = {"color": plots.colour("FedPLCC"), "size": 10, "va": "bottom"}
+    plots.label(ax, (1, untrained), "FedPLCC's clusters of pixels, no training", (0, 3), **look)
+    ax.set(ylim=(0, 104), xlabel="communication round", ylabel="new negatives\nrecognised (%)")
+    plots.label_ends(ax)
+    return ax
 
 
 # --- the idea, or the step?
@@ -93,6 +109,7 @@ def on_digit5() -> Axes:
     for name, row in zip(ax.get_yticklabels(), rows.values(), strict=True):
         name.set_color(plots.colour(row))
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 75), xlabel="accuracy on Digit-5 (%)")
+    ax.set_title("factors as in the papers: FedPLVM's λ = 100, FedPLCC's λ₁ = 100 and λ₂ = 1,000", size=11)
     ax.grid(axis="x", alpha=0.3)
     return ax
 
@@ -147,10 +164,9 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         ax.text(*(0.84 * star), f"{products[j]:.3f}", color=colour, **look)
 
 
-_OF_THE_PAPER = {  # our table, the reported one
-    "Digit-5": ("fedplcc-2-short", "II"),
-    "Office-10": ("fedplcc-3-short", "III"),
-    "PACS for DomainNet": ("fedplcc-4-pacs-short", "IV"),
+_OF_THE_PAPER = {  # our table, the reported one, FedPLCC's factors
+    "Digit-5": ("fedplcc-2-short", "II", "λ₁ = 100, λ₂ = 1,000"),
+    "Office-10": ("fedplcc-3-short", "III", "λ₁ = 20, λ₂ = 200"),
 }
 
 
@@ -158,30 +174,31 @@ _IN_COLOUR = ("FedAvg", "FPL", "FedPLVM", "FedPLCC")
 
 
 @plots.described(
-    "Lines from each method's reported difference from FedAvg to ours: on Office-10 few cross, elsewhere many. On Digit-5 "
+    "Lines from each method's reported difference from FedAvg to ours: on Office-10 few cross, on Digit-5 many. There "
     "FedPLCC falls, and without its pull it rises"
 )
 def beside_print() -> Figure:
     """Each method's difference from FedAvg in accuracy: left as reported, right the mean of ours, a ring if of one run.
 
-    FedAvg and the methods that cluster are in colour, the others grey.
+    Ours are taken seed by seed. FedAvg and the methods that cluster are in colour, the others grey.
     """
-    figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.8), sharey=True)
-    for ax, (name, (table, number)) in zip(axes, _OF_THE_PAPER.items(), strict=True):
-        reported = results.printed(f"FedPLCC Table {number}")
-        cells = {one.row: one for one in results.cells(table) if one.column == "Avg." and one.mean is not None}
-        both = {row: np.array([reported[row]["Avg."], cell.mean], float) for row, cell in cells.items()}
+    figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.8), sharey=True)
+    for ax, (name, (table, number, factors)) in zip(axes, _OF_THE_PAPER.items(), strict=True):
+        reported = {row: cells["Avg."] for row, cells in results.printed(f"FedPLCC Table {number}").items()}
         names: list[tuple[float, str, str]] = []
-        for row, cell in cells.items():
-            ends, coloured = both[row] - both["FedAvg"], cell.method in _IN_COLOUR
+        for cell in results.cells(table):
+            if cell.column != "Delta" or cell.mean is None:
+                continue
+            ends = [float(np.subtract(reported[cell.row], reported["FedAvg"])), cell.mean]
+            coloured = cell.method in _IN_COLOUR
             colour = plots.colour(cell.method) if coloured else "0.65"
             ax.plot([0, 1], ends, color=colour, lw=2.5 if coloured else 1.2, zorder=2 if coloured else 1)
             filled = colour if len(cell.values) > 1 else "white"
             ax.plot(1, ends[1], "o", color=colour, mfc=filled, ms=8, mew=2, zorder=3)
-            names.append((ends[1], row.removesuffix(" (Ours)"), colour if coloured else "0.45"))
+            names.append((ends[1], cell.row.removesuffix(" (Ours)"), colour if coloured else "0.45"))
         if name == "Digit-5":
             names.append(_contrast_alone(ax))
-        ax.set(title=name, xlim=(-0.05, 1.05), xticks=[0, 1], xticklabels=["reported", "ours"])
+        ax.set(title=f"{name} ({factors})", xlim=(-0.05, 1.05), xticks=[0, 1], xticklabels=["reported", "ours"])
         _names_at(ax, names)
     axes[0].set_ylabel("accuracy minus FedAvg's (points)")
     look: dict[str, Any] = {"color": "0.35", "ls": "", "marker": "o", "ms": 8, "mew": 2}
@@ -273,106 +290,59 @@ _PARTS = {  # with, instead of: table and rows
         "L_contra w/, L_corr phi=1",
     ),
     ("shares of images", "equal shares"): ("mini-fedplcc-weights", "W as printed", "W = 1/N"),
-    ("shares of images", "weights of 1 (not fair)"): ("mini-fedplcc-weights", "W as printed", "W = 1"),
 }
 
 
 @plots.described(
     "Differences with intervals, without the pull: clusters instead of one mean and the contrast gain nothing sure, "
-    "the root a little. With it: the pull loses, half and shares gain nothing sure, shares gain over weights of 1"
+    "the root a little. With it: the pull loses, half and shares gain nothing sure"
 )
 def parts() -> Axes:
-    """What each part of FedPLCC is worth on the five domains, over what stands in its place; grey is not a fair control."""
-    rows = []
-    for (_, instead), (table, ahead, behind) in _PARTS.items():
-        lead = results.compare(results.cell(table, ahead, "Avg."), results.cell(table, behind, "Avg."))
-        colour = "0.65" if "not fair" in instead else plots.colour("FedPLCC")
-        rows.append(results.ForestRow(instead, lead, colour, results.numbers(lead)))
-    ax = results.draw_forest(rows, sides=("“with”", "“instead of”"))
-    ax.figure.set_size_inches(9.6, 4.2)
-    look: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "va": "center", "annotation_clip": False}
-    ax.set_yticks([])
-    for place, (first, second) in enumerate([("with", "instead of"), *_PARTS], start=-1):
-        weight = "bold" if place < 0 else "normal"
-        look["color"] = "0.5" if "not fair" in second else "black"
-        for x, text in ((-340, first), (-170, second)):
-            ax.annotate(text, (0, place), (x, 0), textcoords="offset points", weight=weight, **look)
-    ax.axhline(2.5, color="0.8", lw=1)  # between the two groups
-    for place, text in ((0, "no pull"), (3, "with pull")):
-        ax.text(0.99, place, text, weight="bold", ha="right", va="center", transform=ax.get_yaxis_transform())
+    """What each part of FedPLCC is worth on the five domains, over what stands in its place."""
+    leads = {}
+    for pair, (table, ahead, behind) in _PARTS.items():
+        leads[pair] = results.compare(results.cell(table, ahead, "Avg."), results.cell(table, behind, "Avg."))
+    ax = _forest_of_pairs(leads, line_after=3)
+    ax.set_title("five domains, λ₁ = 0.3; above the line λ₂ = 0 (no pull), below it λ₂ = 3", size=11, pad=22)
     return ax
 
 
-@plots.described("FedPLCC's mean accuracy and FedAvg's over rounds, and on each of the five domains after the last round")
-def beside_fedavg(by_method: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Of records' metrics: the mean accuracy by round, and the last accuracy on each domain."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4))
-    for method, metrics in by_method.items():
-        domains = pd.DataFrame(metrics["groups"])
-        colour = plots.colour(method)
-        left.plot(metrics["round"], domains.mean(axis=1, skipna=False), color=colour, lw=2.5, label=method)
-        last = domains.iloc[-1]
-        right.plot(last, range(len(last)), "o", color=colour, ms=8)
-        right.set_yticks(range(len(last)), list(last.index))
-    left.set(xlabel="communication round", ylabel="mean over domains (%)")
-    right.invert_yaxis()
-    right.grid(axis="y", alpha=0.3)
-    right.set(xlabel="accuracy after the last round (%)")
-    plots.label_ends(left)
-    return figure
+def _forest_of_pairs(leads: Mapping[tuple[str, str], Lead], line_after: int) -> Axes:
+    """A forest whose lines say what is taken, and instead of what, with a line after so many of them."""
+    colour = plots.colour("FedPLCC")
+    rows = [results.ForestRow(instead, lead, colour, results.numbers(lead)) for (_, instead), lead in leads.items()]
+    ax = results.draw_forest(rows, sides=("“with”", "“instead of”"))
+    ax.figure.set_size_inches(9.6, 1.9 + 0.34 * len(rows))
+    look: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "va": "center", "annotation_clip": False}
+    ax.set_yticks([])
+    for place, pair in enumerate([("with", "instead of"), *leads], start=-1):
+        weight = "bold" if place < 0 else "normal"
+        for x, text in zip((-340, -170), pair, strict=True):
+            ax.annotate(text, (0, place), (x, 0), textcoords="offset points", weight=weight, **look)
+    ax.axhline(line_after - 0.5, color="0.8", lw=1)
+    return ax
 
 
-_AS = {"one mean": "FedProto", "each client's mean": "FedProto", "output layer": "FedAvg"}  # whose colours these have
+_NEAREST = {  # with, instead of: column
+    ("clients' means", "one mean of them"): "clients' means over one mean",
+    ("clients' clusters", "clients' means"): "clients' clusters over their means",
+    ("clients' clusters", "random groups as large"): "clients' clusters over random groups",
+    ("clients' clusters", "the output layer"): "clients' clusters over the output layer",
+    ("server's clusters", "clients' clusters"): "server's clusters over clients' clusters",
+    ("server's clusters", "clients' means"): "server's clusters over clients' means",
+    ("server's clusters", "one mean"): "server's clusters over one mean",
+    ("FPL's clusters of means", "one mean"): "FPL's clusters over one mean",
+}
 
 
 @plots.described(
-    "Accuracy on each domain, and their mean, by the nearest prototype of five sets and by the output layer; rings are "
-    "random groups. Each client's mean is better than one mean, clients' clusters are better still, the server's are not"
+    "Differences with intervals in FedAvg's network: clients' means are far ahead of one mean, clients' clusters ahead of "
+    "these and of all controls; the server's clusters fall back behind the clients' means"
 )
-def by_prototypes(
-    sets: Mapping[str, Prototypes], at_random: Mapping[str, Prototypes], z: Tensor, logits: Tensor, dataset: Dataset
-) -> Figure:
-    """How many test images of each domain get their class by the nearest prototype of a set, or (last row) by logits.
-
-    ``at_random`` are controls, which are rings in the rows of the same names. Lines stand at the two sets without clusters.
-    """
-    right = {name: _right(_nearest(z, one), dataset) for name, one in sets.items()}
-    right["output layer"] = _right(logits.argmax(1), dataset)
-    sizes = [f", {len(one['labels']) / dataset.num_classes:.0f} a class" for one in sets.values()]
-    rings = {name: _right(_nearest(z, one), dataset) for name, one in at_random.items()}
-    domains = [*dataset.group_names, "mean"]
-    figure, axes = plt.subplots(1, len(domains), figsize=(13.5, 3.5), sharey=True)
-    colours = [plots.colour(_AS.get(name, name)) for name in right]
-    look: dict[str, Any] = {"color": "0.45", "ls": "", "marker": "o", "mfc": "none", "mew": 1.6, "ms": 8}
-    for ax, domain in zip(axes, domains, strict=True):
-        values = [one[domain] for one in right.values()]
-        for place, style in enumerate(("-", ":")):
-            ax.axvline(values[place], color=plots.colour("FedProto"), ls=style, lw=1.2, alpha=0.6, zorder=0)
-        ax.scatter(values, range(len(values)), c=colours, s=80)
-        for place, name in enumerate(sets):
-            if name in rings:
-                ax.plot(rings[name][domain], place, **look)
-        left = min(values[0] - 5, 81)
-        ax.set(xlim=(left, left + 20), ylim=(len(values) - 0.5, -0.5), xlabel="accuracy (%)")
-        ax.set_title(domain, weight="bold" if domain == "mean" else "normal")
-        ax.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(right)), [name + size for name, size in zip(right, [*sizes, ""], strict=True)])
-    ring = Line2D([], [], label="random groups, as many and as large", **look)
-    figure.legend(handles=[ring], frameon=False, fontsize="small", loc="outside lower center")
-    return figure
-
-
-def _nearest(z: Tensor, known: Prototypes) -> Tensor:
-    """The class of the prototype with the largest cosine, for each of z."""
-    return known["labels"][(F.normalize(z) @ F.normalize(known["vectors"]).T).argmax(1)]
-
-
-def _right(chosen: Tensor, dataset: Dataset) -> dict[str, float]:
-    """How many of each domain's test images have got their class, in percent, and the mean of these numbers."""
-    assert dataset.test_groups is not None
-    right = 100 * (chosen.cpu() == dataset.test_labels).double()
-    by_domain = {name: float(right[dataset.test_groups == k].mean()) for k, name in enumerate(dataset.group_names)}
-    return by_domain | {"mean": float(np.mean(list(by_domain.values())))}
+def nearest() -> Axes:
+    """By which set of prototypes of FedAvg's network new images get their class most often; differences within a run."""
+    found = {pair: results.cell("mini-fedplcc-nearest", "FedAvg", column) for pair, column in _NEAREST.items()}
+    return _forest_of_pairs({pair: lead_of(cell.values) for pair, cell in found.items()}, line_after=4)
 
 
 @plots.described("Ten digits, each written, slanted, blended, printed, in scenes")
@@ -431,6 +401,14 @@ def step_of_finch(step: int, outlier: float) -> None:
     plots.show(ax, f"Step {step} of FINCH with the outlier at {outlier:g}")
 
 
+def _drag(ax: Axes, members: Tensor, colour: str) -> None:
+    """The mean of a cluster with its last point, the outlier, and without: an arrow from here to there."""
+    without, mean = members[:-1].mean(0).tolist(), members.mean(0).tolist()
+    ax.plot(*without, "+", color=colour, alpha=0.5, ms=11)
+    ax.plot(*mean, "+", color=colour, ms=11, mew=2)
+    ax.annotate("", mean, without, arrowprops={"arrowstyle": "->", "color": colour, "shrinkA": 0, "shrinkB": 0})
+
+
 def _frame(ax: Axes, points: Tensor, step: int) -> None:
     """Draw step 1: arrows between points; 2: joined; 3: arrows between means; 4: joined again.
 
@@ -450,6 +428,8 @@ def _frame(ax: Axes, points: Tensor, step: int) -> None:
         colours = [f"C{int(first[last == c].min())}" for c in last]
     if step > 2:
         ax.plot(*nodes.T, "k+", ms=11)
+    if step == 2:
+        _drag(ax, points[first == first[-1]], str(colours[-1]))
     ax.scatter(*points[:-1].T, c=colours[:-1], s=30)
     ax.scatter(*points[-1:].T, c=colours[-1:], s=60, marker="D")
     if step % 2:

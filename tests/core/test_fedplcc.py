@@ -16,6 +16,7 @@ from fednb.papers.fedplcc import (
     FedPLCCReadings,
     FedPLVM,
     FedProtoAveraged,
+    MeasuredFedAvg,
     contrast,
     correlation,
     similarity,
@@ -483,3 +484,29 @@ def test_public_batches_are_drawn_anew_in_each_round_and_for_each_seed(federate)
     assert [torch.equal(first, other) for other in others] == [False, False, True]
     small = federate(FCCLPlus(public_size=3, public_batch=4))
     assert [len(x) for x in public_of(small, 0)] == [3]
+
+
+def test_measured_fedavg_trains_as_fedavg_and_logs_who_is_right_by_the_nearest_mean(ragged):
+    """Image by image, in the averaged network; the clusters' sets are those of the functions above."""
+    given = {"local_epochs": 1, "participation": 0.5}
+    fed, plain = (ragged(one(), CLASSES_OF, **given) for one in (MeasuredFedAvg, FedAvg))
+    entry, without = fed.run_round(), plain.run_round()
+    for name, value in without.items():
+        assert "seconds" in name or entry[name] == value
+    with fed.at_work(fed.clients[0]) as client, torch.no_grad():
+        client.load({"model": fed.server["model"]})
+        model = client.model.eval()
+        new = model(fed.images.test_inputs()).representation.tolist()
+        sent = []
+        for other in fed.clients:
+            z = model(fed.images.inputs(other.indices)).representation
+            sent += [(k, z[other.labels == k].mean(0)) for k in other.labels.unique().tolist()]
+    classes = sorted({k for k, _ in sent})
+    one = [(k, torch.stack([m for c, m in sent if c == k]).mean(0)) for k in classes]
+    labels = fed.images.test_labels.tolist()
+    for name, known in (("one mean", one), ("clients' means", sent)):
+        known = [(k, mean.tolist()) for k, mean in known]
+        chosen = [max(known, key=lambda pair: cosine(z, pair[1], 1e-12))[0] for z in new]
+        right = 100 * np.mean([a == b for a, b in zip(chosen, labels, strict=True)])
+        assert entry[f"loss/nearest/{name}"] == pytest.approx(right)
+    assert len({n for n in entry if n.startswith("loss/nearest/")}) == 6

@@ -6,9 +6,11 @@ import itertools
 import operator
 import re
 
+import numpy as np
 import pytest
 from contrary import contrary
 from made_up import recorded_project
+from scipy import stats
 
 from fednb import ROOT
 from fednb.errors import ReportError
@@ -166,12 +168,28 @@ def test_a_table_that_contradicts_is_found_until_it_is_named():
     assert not contrary(Finding(**about, against=tuple(tables)), cells)
 
 
-def test_a_rank_correlation_with_a_named_table_is_that_with_the_cells_own_numbers():
-    """Runs on data that stand in for the paper's have none of their own, and need the name."""
+def test_a_rank_correlation_is_of_differences_by_seed():
+    """Rows with other seeds than FedAvg's are compared with its runs with theirs."""
     answers = of_records()._answers
-    own = answers.rank_correlation("fedplcc-3-short", "Avg.")
-    assert answers.rank_correlation("fedplcc-3-short", "Avg.", "FedPLCC Table III") == own
-    assert answers.rank_correlation("fedplcc-4-pacs-short", "Avg.", "FedPLCC Table IV") < own
+    found = answers.rank_correlation("fedplcc-2-short", "FedPLCC Table II")
+    cells = {(one.row, one.column): one for one in answers._cells_of("fedplcc-2-short")}
+    rows = [row for row, column in cells if column == "Avg."]
+    fedavg = cells["FedAvg", "Avg."].by_seed
+    ours = []
+    for row in rows:
+        by_seed = cells[row, "Avg."].by_seed
+        ours.append(np.mean([value - fedavg[seed] for seed, value in by_seed.items()]))
+    printed = [cells[row, "Avg."].printed for row in rows]
+    assert found == pytest.approx(stats.spearmanr(printed, ours).statistic)
+    assert answers.rank_correlation("fedplcc-4-pacs-short", "FedPLCC Table IV") < found
+
+
+def test_the_sign_of_a_difference_is_that_of_its_whole_interval():
+    answers = of_records()._answers
+    nearest = ("mini-fedplcc-nearest", "FedAvg")
+    assert answers.sign(*nearest, "clients' means over one mean") == 1
+    assert answers.sign(*nearest, "server's clusters over clients' clusters") == -1
+    assert answers.sign("fedplcc-2-short", "FedPLCC (Ours)", "Delta") == 0
 
 
 def test_a_sentence_asks_for_the_word_of_a_claim_by_its_name_in_figures():

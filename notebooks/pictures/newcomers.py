@@ -53,9 +53,9 @@ def meeting(close: Mapping[str, Mapping[int, float]], by_chance: float) -> Axes:
 Accuracies = Sequence[pd.DataFrame]  # of the newcomers of each federation
 OUTPUT_LAYER = "accuracy/local classes"
 WAYS = {
+    "nearest own class mean": "accuracy/own class mean",
     "output layer": OUTPUT_LAYER,
     "nearest received prototype": "accuracy/received prototype",
-    "nearest own class mean": "accuracy/own class mean",
 }
 
 
@@ -91,7 +91,7 @@ def ways_to_classify(alone: Accuracies, pulled: Accuracies) -> Figure:
     left.annotate("a guess", (100 / 3 + 1, -0.62), va="center")
     colours = {"before any training": "0.2", "six epochs alone": "0.5", "six epochs pulled": plots.colour("FedProto")}
     for place, (text, shade) in enumerate(colours.items()):
-        left.text(62, 0.73 + 0.27 * place, text, color=shade, va="center")
+        left.text(62, 1.73 + 0.27 * place, text, color=shade, va="center")
     left.set_yticks(range(len(WAYS)), list(WAYS))
     left.set(xlim=(0, 108), ylim=(2.5, -0.85), xlabel="accuracy (%), mean of five federations")
     curves(right, alone, pulled)
@@ -99,7 +99,9 @@ def ways_to_classify(alone: Accuracies, pulled: Accuracies) -> Figure:
     return fig
 
 
-@plots.described("Prototypes of the wrong class help as much as those of the own class; zero helps more on average")
+@plots.described(
+    "Prototypes of the wrong class help as much as the own, twice the rate does, too; zero helps more on average"
+)
 def gains(rows: Mapping[str, Sequence[float]]) -> Axes:
     """How far newcomers are ahead of training alone (points): a line for each federation, and the 95 % interval."""
     _, ax = plt.subplots(figsize=(8, 3.2))

@@ -88,6 +88,10 @@ def choices() -> Figure:
         (seeds, *_) = [line["seeds"] for name, line in lines if name == paper]
         title = f"{paper}\n{seeds} seeds"
         ax.text(_EDGE * 1.03, np.mean(of_paper), title, color=plots.colour(paper), va="center", weight="bold")
+    contain_zero = [line for _, line in lines if line["seeds"] > _FEW_SEEDS and abs(line["mean"]) < line["half"]]
+    furthest = max(abs(line["mean"]) + line["half"] for line in contain_zero)
+    title = f"of the {len(contain_zero)} intervals of ten seeds that contain zero, none reaches beyond {furthest:.1f} points"
+    ax.set_title(title, size="medium")
     labels = []
     for _, line in lines:
         trap = _TRAPS.get(line["label"], "")

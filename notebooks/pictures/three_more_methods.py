@@ -20,23 +20,26 @@ _ARMS = ("0.25", _OWN, "#cc3311")  # FedAvg, the method, its control
 
 
 @plots.described(
-    "Above, a server and clients for each method: coloured layers stay; a second model on a spring; arrows of unlike width. "
-    "Below, ten runs each of FedAvg, the method and its control; a line connects the runs of a seed"
+    "A server and clients for each method: coloured layers stay; a second model on a spring; arrows of unlike width"
 )
-def ideas_and_controls(tables: Mapping[str, Sequence[str]]) -> Figure:
-    """For FedBN, Ditto and FedDisco: the idea drawn, and by the name of a table its rows FedAvg, method and control."""
-    figure, axes = plt.subplots(2, len(tables), figsize=(13, 7), gridspec_kw={"height_ratios": [1.15, 1]})
+def ideas() -> Figure:
+    """The ideas of FedBN, Ditto and FedDisco."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 3.7))
     titles = ("FedBN: what travels", "Ditto: what a client keeps", "FedDisco: how much it counts")
-    for ax, title, draw in zip(axes[0], titles, (_fedbn, _ditto, _feddisco), strict=True):
+    for ax, title, draw in zip(axes, titles, (_fedbn, _ditto, _feddisco), strict=True):
         ax.set_title(title)
         ax.set(xlim=(0, 10), ylim=(-0.4, 7.4))
         ax.axis("off")
         draw(ax)
-    tests = ("images of a client's own style", "classes mixed as a client's own", "all classes alike")
-    for ax, (table, rows), test in zip(axes[1], tables.items(), tests, strict=True):
-        _lines(ax, {row: list(results.cell(table, row).by_seed.values()) for row in rows})
-        ax.set_xlabel(f"tested on {test}")
-    axes[1, 0].set_ylabel("accuracy (%)")
+    return figure
+
+
+@plots.described("Recorded runs of FedAvg, a method and its control; a line connects the runs of a seed, bars are means")
+def runs(table: str, rows: Sequence[str], test: str) -> Figure:
+    """Of the rows of a table, FedAvg, the method and its control, the accuracies of each seed."""
+    figure, ax = plt.subplots(figsize=(5.5, 3.1))
+    _lines(ax, {row: list(results.cell(table, row).by_seed.values()) for row in rows})
+    ax.set(xlabel=f"tested on {test}", ylabel="accuracy (%)")
     return figure
 
 
@@ -52,23 +55,6 @@ def over_rounds(curves: Mapping[str, Mapping[int, float]]) -> Figure:
     return figure
 
 
-@plots.described(
-    "Ten dots, one for each split: FedDisco's lead over FedAvg against the share of images whose client has weight 0"
-)
-def silenced(shares: Sequence[float], table: str) -> Figure:
-    """Shares of silenced images (%) by seed, beside the recorded leads over FedAvg."""
-    method, fedavg = (results.cell(table, row).by_seed for row in ("FedDisco", "FedAvg"))
-    leads = [method[seed] - fedavg[seed] for seed in range(len(shares))]
-    figure, ax = plt.subplots(figsize=(6.5, 3.4))
-    ax.axhline(0, color="0.25", lw=1)
-    ax.plot(shares, leads, "o", color=_OWN, ms=8)
-    ax.set(xlabel="images of clients with weight 0 (% of all)", ylabel="lead over FedAvg (points)")
-    ax.set_title(f"correlation {np.corrcoef(shares, leads)[0, 1]:.2f}, ten splits", size="medium")
-    ax.set_xlim(left=0)
-    ax.grid(alpha=0.3)
-    return figure
-
-
 def _lines(ax: Axes, found: Mapping[str, Sequence[float]]) -> None:
     """A line for each seed through the arms, and a bar at each arm's mean."""
     values = np.array(list(found.values()))
@@ -77,7 +63,7 @@ def _lines(ax: Axes, found: Mapping[str, Sequence[float]]) -> None:
     for place, mean, colour in zip(places, values.mean(1), _ARMS, strict=True):
         ax.plot([place - 0.22, place + 0.22], [mean, mean], color=colour, lw=4, solid_capstyle="butt", zorder=3)
         ax.annotate(
-            f"{mean:.1f}",
+            f"{mean:.0f}",
             (place + 0.25, mean),
             color=colour,
             weight="bold",

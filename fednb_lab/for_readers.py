@@ -25,6 +25,7 @@ CURVES = [
     "digits-fedproc-rounds",
     "fedproc-2",
     "fedproc-control",
+    "digits-fedproc-agreement",
     "digits-fedssc",
     "digits-fedssc-own",
     "digits-fedssc-rate",

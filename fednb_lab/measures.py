@@ -191,6 +191,9 @@ _READERS: dict[str, Reader] = {
     "gradient_ratio": lambda record, _: _gradient_ratio(record, -1),
     "degrees/held together": lambda record, _: _logged(record, "degrees/held together", -1),
     "degrees/held apart": lambda record, _: _logged(record, "degrees/held apart", -1),
+    "agreement": lambda record, _: _logged(record, "agreement", -1),
+    "nearest": lambda record, _: _logged(record, "nearest", -1),
+    "length of a row": lambda record, _: _logged(record, "length of a row", -1),
     "median_seconds": _median_seconds,
     "seconds_ratio": _seconds_ratio,
 }

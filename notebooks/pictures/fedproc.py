@@ -19,14 +19,13 @@ from fednb import plots, results
 CLASSES = plt.get_cmap("viridis")([0.05, 0.5, 0.85])  # a colour for each of three classes
 CONTROL = "#8e0152"  # FedAvg with unit norm, which has FedAvg's grey elsewhere
 
-STEPS = (0, 25, 50, 200)  # of the bundle's descent that are drawn
+STEPS = (0, 10, 20, 30, 200)  # of the bundle's descent that are drawn
 
 
-def _turned(angles: Tensor, temperature: float) -> tuple[Tensor, Tensor, float]:
+def _turned(angles: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """One gradient step of images [3, n], given by their angles, towards their own prototypes.
 
-    The step is proportional to the temperature, so that all bundles begin to open equally fast.
-    Returns the next angles, the prototypes [3, 2] that pulled, and the mean loss before the step.
+    Returns the next angles, and the prototypes [3, 2] that pulled.
     """
     angles = angles.detach().requires_grad_()
     z = torch.stack([angles.cos(), angles.sin()], -1)
@@ -35,20 +34,19 @@ def _turned(angles: Tensor, temperature: float) -> tuple[Tensor, Tensor, float]:
     cosines = (z @ prototypes.T).flatten(0, 1)
     loss = F.cross_entropy(cosines / temperature, labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, angles)
-    turned = angles - 0.1 * temperature * gradient
-    return turned.detach(), prototypes, loss.item() / angles.numel()
+    return (angles - 0.1 * gradient).detach(), prototypes
 
 
-def _bundle(temperature: float) -> dict[int, tuple[Tensor, Tensor, float]]:
-    """Angles, prototypes and loss of three classes that begin close together, at each of `STEPS`."""
+def _bundle(temperature: float) -> dict[int, tuple[Tensor, Tensor]]:
+    """Angles and prototypes of three classes that begin close together, at each of `STEPS`."""
     draws = torch.Generator().manual_seed(2)
     angles = torch.pi / 2 + 0.15 * torch.randn(3, 20, generator=draws)
     moments = {}
     for step in range(STEPS[-1] + 1):
         now = angles
-        angles, prototypes, loss = _turned(now, temperature)
+        angles, prototypes = _turned(now, temperature)
         if step in STEPS:
-            moments[step] = (now, prototypes, loss)
+            moments[step] = (now, prototypes)
     return moments
 
 
@@ -135,18 +133,20 @@ def line_and_pull() -> Axes:
         "FedProc": "FedProc as printed",
         "FedProc with the line": "FedProc, z of length 1",
     }
-    draws = np.random.default_rng(0)
     for x, row in enumerate(rows.values()):
-        cell = results.cell("digits-fedproc-control", row, "lr 0.03")
-        colour = _colour(row)
-        beside = x + draws.uniform(-0.1, 0.1, len(cell.values))  # so that no dot hides another
-        ax.plot(beside, cell.values, "o", color=colour, alpha=0.4, ms=6, mew=0)
-        ax.plot([x - 0.22, x + 0.22], [cell.mean] * 2, lw=3, color=colour)
-        plots.label(ax, (x + 0.24, cell.mean), f"{cell.mean:.1f}", (2, 0), va="center", color=colour)
+        _draw_column(ax, x, results.cell("digits-fedproc-control", row, "lr 0.03"), _colour(row))
     ax.set_xticks(range(len(rows)), list(rows))
     ax.set(xlim=(-0.5, len(rows) - 0.5), ylabel="accuracy on the digits (%),\nten rounds at η = 0.03")
     ax.grid(axis="y", alpha=0.3)
     return ax
+
+
+def _draw_column(ax: Axes, x: float, cell: results.Cell, colour: str) -> None:
+    """A dot for each seed of a cell, and a bar at their mean, with its number."""
+    beside = x + np.random.default_rng(int(x)).uniform(-0.1, 0.1, len(cell.values))  # so that no dot hides another
+    ax.plot(beside, cell.values, "o", color=colour, alpha=0.4, ms=6, mew=0)
+    ax.plot([x - 0.22, x + 0.22], [cell.mean] * 2, lw=3, color=colour)
+    plots.label(ax, (x + 0.24, cell.mean), f"{cell.mean:.1f}", (2, 0), va="center", color=colour)
 
 
 def _draw_images(ax: Axes, path: Tensor, vectors: Tensor, shown: int = 1) -> None:
@@ -172,9 +172,10 @@ def _draw_images(ax: Axes, path: Tensor, vectors: Tensor, shown: int = 1) -> Non
 def bundle(temperature: float = 1.0) -> Figure:
     """Three classes that begin close together, and their prototypes, at some steps of the contrast's descent."""
     moments = _bundle(temperature)
-    figure, axes = plt.subplots(1, len(moments), figsize=(11, 2.7))
-    for ax, (step, (angles, prototypes, loss)) in zip(axes, moments.items(), strict=True):
-        _draw_bundle(ax, angles, prototypes, f"step {step}: loss {loss:.2f}")
+    figure, axes = plt.subplots(1, len(moments), figsize=(11, 2.6))
+    for ax, (step, (angles, prototypes)) in zip(axes, moments.items(), strict=True):
+        widest = (prototypes @ prototypes.T).min().clamp(-1, 1).arccos().rad2deg()
+        _draw_bundle(ax, angles, prototypes, f"step {step}: {widest:.0f}° wide")
     return figure
 
 
@@ -184,15 +185,14 @@ def bundle_to_move(temperature: float = 1.0) -> None:
 
 
 @plots.described(
-    "The pull over the angle: near the prototype temperature 0.1 lets go, between 60 and 120 degrees it pulls ten times "
-    "harder than 1, and beyond 150 degrees it pushes the wrong way"
+    "The pull over the angle: temperature 1 is a low hill; temperature 0.1 is zero near the prototype, a tower from 60 "
+    "to 130 degrees, and beyond 150 degrees a pit in which it leads away"
 )
 def pull() -> Figure:
-    """Where the contrast turns images of one class on a circle, and how hard it pulls over the angle."""
-    layout: dict[str, Any] = {"width_ratios": [1, 1, 1.4]}
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.5), gridspec_kw=layout)
-    _draw_pull(left, 1.0, "τ = 1")
-    _draw_pull(middle, 0.1, "τ = 0.1")
+    """How hard the contrast pulls over the angle, and at temperature 0.1 which way around the circle."""
+    layout: dict[str, Any] = {"width_ratios": [1, 2.3]}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), gridspec_kw=layout)
+    _draw_way(left, 0.1)
     _draw_pull_by_angle(right)
     return figure
 
@@ -206,25 +206,24 @@ def _slopes(angles: Tensor, temperature: float) -> Tensor:
     return torch.autograd.grad(loss, angles)[0]
 
 
-def _draw_pull(ax: Axes, temperature: float, title: str) -> None:
-    """Where the gradient turns images of one class around a star of three prototypes; arrows on the scale of the curve."""
+def _draw_way(ax: Axes, temperature: float) -> None:
+    """Which way images of one class turn around a star of three prototypes; none where the pull is below 0.1."""
     corners = torch.tensor([90.0, 210.0, 330.0]).deg2rad()
     star = torch.stack([corners.cos(), corners.sin()], -1)
     angles = torch.arange(12, 360, 36).deg2rad()
     dots = torch.stack([angles.cos(), angles.sin()], -1)
     along = torch.stack([-angles.sin(), angles.cos()], -1)
     slopes = _slopes(angles - corners[0], temperature)
-    size = torch.where(slopes.abs() < 0.1, 5 * slopes.abs(), 0.5 + (slopes.abs() / 0.1).clamp(1).log10())
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
     for prototype, colour in zip(star, (CLASSES[0], "0.75", "0.75"), strict=True):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
         ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
-    arrows = -0.22 * along * (size * slopes.sign())[:, None]
     look: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.012}
-    moved = size > 0.1
+    moved = slopes.abs() > 0.1
+    arrows = -0.35 * along * slopes.sign()[:, None]
     ax.quiver(*dots[moved].T, *arrows[moved].T, color="0.2", **look)
     ax.scatter(*dots.T, s=38, color=CLASSES[0], lw=0, zorder=3)
-    ax.set(xlim=(-1.5, 1.5), ylim=(-1.35, 1.35), aspect="equal", title=title)
+    ax.set(xlim=(-1.5, 1.5), ylim=(-1.35, 1.35), aspect="equal", title=f"which way, at τ = {temperature:g}")
     ax.axis("off")
 
 
@@ -232,50 +231,73 @@ def _draw_pull_by_angle(ax: Axes) -> None:
     """How hard the contrast pulls an image of length one towards its prototype, over the angle."""
     degrees = torch.linspace(0, 180, 361)
     look: dict[str, Any] = {"color": plots.colour("FedProc")}
-    ax.axhspan(-20, 0, color="0.94", lw=0)
+    ax.axhspan(-7, 0, color="0.94", lw=0)
     ax.axhline(0, color="0.5", lw=1)
-    for temperature, line, place in ((1.0, "-", (97, 0.3)), (0.1, "--", (125, 11))):
+    for temperature, line, place in ((1.0, "-", (24, 1.3)), (0.1, "--", (117, 14))):
         ax.plot(degrees, _slopes(degrees.deg2rad(), temperature), line, lw=2.5, **look)
         plots.label(ax, place, f"τ = {temperature:g}", (0, 0), **look)
-    ax.text(4, -4, "it leads away", color="0.4", size="small", va="center")
-    powers = (-10, -1, -0.1, 0, 0.1, 1, 10)
-    ax.set_yscale("symlog", linthresh=0.1, linscale=0.5)
-    ax.set_yticks(powers, [f"{power:g}" for power in powers])
-    ax.minorticks_off()
+    ax.text(4, -3.5, "it leads away", color="0.4", size="small", va="center")
     ax.set_xticks(range(0, 181, 30))
-    ax.set(xlim=(0, 180), ylim=(-20, 30), xlabel="angle between z and its prototype (degrees)")
-    ax.set_ylabel("pull towards the prototype")
+    ax.set(xlim=(0, 180), ylim=(-7, 18), xlabel="angle between z and its prototype (degrees)")
+    ax.set(ylabel="pull towards the prototype", title="how hard, at length one")
     ax.grid(alpha=0.3)
 
 
 @plots.described(
-    "Where their prototypes are equally accurate, FedProc's clients agree better than FedAvg's: without the line until "
-    "about 85 %, with it almost to the end"
+    "Where their prototypes are equally accurate, FedProc's clients at first agree better than FedAvg's, but they end "
+    "less accurate, without the line and with it"
 )
-def agreement(paths: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+def agreement() -> Figure:
     """How well clients agree on their classes (degrees), over the accuracy (%) of the nearest prototype.
 
-    ``paths``: accuracy and agreement after each round, by method. Left without the line, right with it.
+    A thin path is a seed, a thick one their mean, with numbers of rounds. Left without the line, right with it.
     """
+    recorded = results.accuracies("digits-fedproc-agreement")
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharex=True, sharey=True)
-    for name, path in paths.items():
-        ax, look = axes[int("with the line" in name)], {"color": _colour(name)}
-        points = np.array(path)
-        ax.plot(*points.T, lw=2, alpha=0.7, **look)
-        ax.scatter(*points[:-1].T, s=22, zorder=3, **look)
-        ax.scatter(*points[-1], s=110, zorder=3, **look)
-        upper = name.startswith("FedProc")
-        beside: dict[str, Any] = look | {"ha": "right" if upper else "left"}
-        beside["path_effects"] = [withStroke(linewidth=3, foreground="white")]
-        for t in sorted({1, 5, len(path)} & set(range(1, len(path) + 1))):
-            plots.label(ax, path[t - 1], str(t), (-3, 8) if upper else (5, -14), **beside)
-        name = name.removesuffix(" with the line")
-        plots.label(ax, path[min(3, len(path) - 1)], name, (-12, 6) if upper else (14, -6), **beside)
+    for name in ("FedAvg", "FedProc", "FedAvg with the line", "FedProc with the line"):
+        accurate, agreed = (recorded[f"{name}, {measure}"] for measure in ("nearest", "agreement"))
+        ax, colour = axes[int("with the line" in name)], _colour(name)
+        for seed in accurate.index:
+            ax.plot(accurate.loc[seed], agreed.loc[seed], color=colour, lw=0.8, alpha=0.35)
+        path = list(zip(accurate.mean(), agreed.mean(), strict=True))
+        ax.plot(*np.transpose(path), "o-", color=colour, lw=2.5, ms=4)
+        ax.plot(*path[-1], "o", color=colour, ms=10)
+        _name_path(ax, path, name.removesuffix(" with the line"), colour)
     for ax, title in zip(axes, ("without the line", "with the line"), strict=True):
-        ax.set(title=title, xlabel="test accuracy of the nearest prototype (%)", ylim=(-9, 92))
+        ax.set(title=title, xlabel="test accuracy of the nearest prototype (%)")
         ax.grid(alpha=0.3)
-    axes[0].set(xlim=(7, 103), ylabel="agreement (degrees)")
+    axes[0].set(ylabel="agreement (degrees)")
     return figure
+
+
+def _name_path(ax: Axes, path: Sequence[tuple[float, float]], name: str, colour: str) -> None:
+    """Write a method's name beside its path, and the numbers of some rounds."""
+    upper = name == "FedProc"
+    beside: dict[str, Any] = {"color": colour, "ha": "right" if upper else "left"}
+    beside["path_effects"] = [withStroke(linewidth=3, foreground="white")]
+    for t in (2, 3, 5, len(path)):
+        plots.label(ax, path[t - 1], str(t), (-4, 6) if upper else (5, -14), **beside)
+    plots.label(ax, path[3], name, (-12, 6) if upper else (14, -6), **beside)
+
+
+@plots.described(
+    "With the pull beside the whole cross-entropy accuracy is FedAvg's; in its place it is lower, and lowest without a pull"
+)
+def why() -> Axes:
+    """Accuracies on the digits of FedAvg, FedProc, and FedProc's pull beside the whole cross-entropy, and left out."""
+    rows = {
+        "FedAvg": ("cross-entropy alone\n(FedAvg)", plots.colour("FedAvg")),
+        "the pull joins": ("the pull beside\nall of it", "0.2"),
+        "FedProc": ("the pull in its place\n(FedProc)", plots.colour("FedProc")),
+        "the pull is absent": ("FedProc without\nits pull", "0.2"),
+    }
+    _, ax = plt.subplots(figsize=(9, 3.4))
+    for x, (row, (_, colour)) in enumerate(rows.items()):
+        _draw_column(ax, x, results.cell("digits-fedproc-why", row), colour)
+    ax.set_xticks(range(len(rows)), [label for label, _ in rows.values()])
+    ax.set(xlim=(-0.5, len(rows) - 0.5), ylabel="accuracy on the digits (%),\nten rounds at η = 0.03")
+    ax.grid(axis="y", alpha=0.3)
+    return ax
 
 
 def _look(name: str) -> dict[str, Any]:

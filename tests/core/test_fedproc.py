@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.fedproc import FedProc, FedProcVariants, prototypical_contrastive
+from fednb.papers.fedproc import (
+    FedProc,
+    FedProcVariants,
+    MeasuredFedProc,
+    agreement,
+    prototypical_contrastive,
+)
 from fednb.papers.moon import EPS
 from literal import agree, between_classes, in_floats, prototypes_of, vectors
 
@@ -122,3 +128,30 @@ def test_normalised_representations_reach_loss_prototypes_and_prediction(federat
         sent = method.local_prototypes(client)
     torch.testing.assert_close(sent["vectors"], class_means(F.normalize(z), labels)["vectors"])
     assert not torch.allclose(sent["vectors"], class_means(z, labels)["vectors"])
+
+
+@pytest.mark.parametrize(
+    ("pull", "weights"),
+    [("replaces", [0.75, 0.25]), ("joins", [1, 0.25]), ("absent", [0.75, 0])],
+)
+def test_the_pull_may_join_the_cross_entropy_or_be_left_out(batch_norm_net, pull, weights):
+    net, x, y = batch_norm_net().eval(), torch.rand(6, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2])
+    given = {"prototypes": in_floats(prototypes_of([0, 1, 2], dim=4))}
+    halves = FedProc().loss(net, x, y, given | {"alpha": torch.tensor(0.5)})
+    terms = MeasuredFedProc(pull=pull).loss(net, x, y, given | {"alpha": torch.tensor(0.25)})
+    assert list(terms) == list(halves)
+    shares = [(terms[name] / (2 * halves[name])).item() for name in halves]
+    assert shares == pytest.approx(weights)
+
+
+def test_clients_agree_by_the_angle_between_classes_less_that_within():
+    def sent(*degrees):
+        angles = torch.tensor(degrees).deg2rad()
+        return {
+            "vectors": torch.stack([angles.cos(), angles.sin()], 1),
+            "labels": torch.arange(2),
+        }
+
+    # the same: 10 and 10; different: 100 and 80, of which torch's median is the lower one
+    assert agreement([sent(0.0, 90.0), sent(10.0, 100.0)]).item() == pytest.approx(70, abs=1e-3)
+    assert agreement([sent(0.0, 0.0), sent(0.0, 0.0)]).item() == pytest.approx(0, abs=0.1)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fednb import plots, results
+from fednb import plots
 from fednb.federation import Federation, State
 from fednb.leads import interval
 
@@ -481,7 +481,8 @@ def spring() -> Axes:
 
 
 @plots.described(
-    "FedDyn rises first; momentum on the server is two thirds of the way from FedAvg to it, and a larger learning rate ends at it."
+    "FedDyn rises first; momentum on the server brings two thirds of its lead over FedAvg, "
+    "and a larger learning rate ends beside it."
 )
 def race(curves: Mapping[str, pd.DataFrame]) -> Axes:
     """Accuracy round by round: the mean over seeds, with its 95 % interval."""
@@ -498,8 +499,8 @@ def race(curves: Mapping[str, pd.DataFrame]) -> Axes:
 
 
 @plots.described(
-    "Over twenty rounds FedDyn's server alone rises before FedAvg and then falls or diverges on most seeds; FedDyn stays up, and "
-    "its clients alone are slowest."
+    "Over twenty rounds FedDyn's server alone rises before FedAvg and then falls or diverges on most seeds; "
+    "FedDyn stays up, and its clients alone are slowest."
 )
 def halves(curves: Mapping[str, pd.DataFrame]) -> Figure:
     """FedDyn and its two halves beside FedAvg, a panel each: a line for each seed, with a cross where a run diverges."""

@@ -21,7 +21,8 @@ CHOICES = {  # of them, by row of a table
 
 
 @plots.described(
-    "With the rule of the code a client that is full gets nothing more, and client 8 ends with more images than any has without it"
+    "With the rule of the code a client that is full gets nothing more, "
+    "and client 8 ends with more images than any has without it"
 )
 def with_and_without_the_rule() -> Figure:
     """CIFAR-10's class counts divided among ten clients at β = 0.5, by MOON's paper and its code.

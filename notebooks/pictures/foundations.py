@@ -481,8 +481,8 @@ def spring() -> Axes:
 
 
 @plots.described(
-    "FedDyn rises first; momentum on the server brings two thirds of its lead over FedAvg, "
-    "and a larger learning rate ends beside it."
+    "At one learning rate FedDyn rises first, and momentum on the server brings two thirds of its lead over FedAvg; "
+    "a larger learning rate rises before it and ends beside it."
 )
 def race(curves: Mapping[str, pd.DataFrame]) -> Axes:
     """Accuracy round by round: the mean over seeds, with its 95 % interval."""

@@ -24,13 +24,15 @@ def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     for cell in drawn:
         metrics = [run.record["metrics"] for run in cell.runs]
         curves = [one.get(cell.measure.curve, []) for one in metrics]
+        rounds = max((one.get("round", []) for one in metrics), key=len)
+        padded = [[*curve, *[None] * (len(rounds) - len(curve))] for curve in curves]  # diverged
         described.append(
             {
                 "name": f"{cell.row}, {cell.column}" if several else cell.row,
                 "method": cell.job.settings.method,
                 "seeds": list(cell.seeds),
-                "rounds": max((one.get("round", []) for one in metrics), key=len),
-                "values": [[_rounded(value) for value in curve] for curve in curves],
+                "rounds": rounds,
+                "values": [[_rounded(value) for value in curve] for curve in padded],
             }
         )
     return described

@@ -39,7 +39,7 @@ CURVES = [
     "digits-fedproto-travels-local",
     "mini-fedplcc-iterations",
     "digits-feddyn-fednova",
-    "digits-feddyn-halves",
+    "digits-feddyn-halves-long",
     "side-long-beta-0.1",
 ]
 # What notebook 06 shows of tables besides their cells; and the five splits over which it asks its question.

@@ -107,16 +107,15 @@ def in_a_round(found: Mapping[str, Sequence[float]]) -> Figure:
 
 
 @plots.described(
-    "Three panels with a row for each teacher. A client whose teacher is not divided is least sure of its own class; a meeting "
-    "leaves such clients least to disagree on, and costs them most own test images"
+    "Two panels with a row for each teacher. Clients whose teacher is not divided are least sure of their own classes, and a "
+    "meeting leaves them least to disagree on"
 )
 def a_meeting(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """By teacher what is so after home and after the meeting: "sure", "disagreement" and "percent", as means over clients."""
-    figure, axes = plt.subplots(1, 3, figsize=(11, 2.6), sharey=True)
+    """By teacher what is so after home and after the meeting: "sure" and "disagreement", as means over clients."""
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.7), sharey=True)
     titles = {
         "sure": "how sure of the own class\n(median softmax)",
         "disagreement": "disagreement on new pieces\n(first sum of (1))",
-        "percent": "own test images read, %",
     }
     for ax, (of, title) in zip(axes, titles.items(), strict=True):
         for y, (before, after) in enumerate(found.values()):
@@ -124,7 +123,8 @@ def a_meeting(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
             for values, colour, label in ((before, "0.35", "after home"), (after, _B, "after the meeting")):
                 ax.plot(values[of], y, "o", ms=8, color=colour, label=label if y == 0 else None)
         ax.set_title(title, fontsize="medium")
-        ax.margins(x=0.15, y=0.3)
+        ax.margins(y=0.3)
+        ax.set_xlim(0, 1.1 * max(one[of] for both in found.values() for one in both))
         ax.grid(axis="x", alpha=0.3)
         ax.tick_params(axis="y", length=0)
     axes[0].set_yticks(range(len(found)), [*found])

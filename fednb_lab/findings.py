@@ -84,6 +84,15 @@ class FindingContext:
         """Give the lead if the mean over each run's last so many rounds counted, as `points`."""
         return self._lead_in(slice(-rounds, None), *rows)
 
+    def lead_of_first(self, rounds: int, *rows: Any) -> str:
+        """Give the lead if the mean over each run's first so many rounds counted, as `points`."""
+        return self._lead_in(slice(rounds), *rows)
+
+    def sure_of_first(self, rounds: int, *rows: Any) -> bool:
+        """Tell whether the interval of this lead lies above 0."""
+        lead = self._compare_in(slice(rounds), *rows).lead
+        return lead.judged and _number(lead.mean) > lead.half_width
+
     def lead_after(self, round_number: int, *rows: Any) -> str:
         """Give the lead after a round, as `points`."""
         return self._lead_in(slice(round_number - 1, round_number), *rows)

@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -16,7 +17,8 @@ _A, _B = "#0173b2", "#de8f05"
 
 @plots.described(
     "Six new photographs and the digit that stands out in each for client A and for client B. At first they rarely name "
-    "the same; after the steps on other public images they do for about half, and both read fewer of their own test images"
+    "the same; after the steps on other public images they do for about half, and both read fewer of their own test images,"
+    " as they do after the same steps towards themselves"
 )
 def answers(
     photographs: np.ndarray, logits: Mapping[str, Mapping[str, Tensor]], own: Mapping[str, Sequence[float]]
@@ -24,7 +26,7 @@ def answers(
     """New photographs [n, H, W, 3]; by a row's title and by "practised" or "new", the logits [2, m, 10] of A and of B.
 
     The first n of "new" belong to the photographs. ``own`` has how many of its own test images each client reads, in
-    percent.
+    percent, also under "alone": after as many steps towards itself.
     """
     figure, axes = plt.subplots(3, len(photographs), figsize=(13, 4), gridspec_kw={"height_ratios": [1.6, 0.8, 0.8]})
     for ax in axes.flat:
@@ -44,12 +46,20 @@ def answers(
         same = {pieces: 100 * np.mean(a == b) for pieces, (a, b) in named.items()}
         row[0].text(-0.1, 0.5, title, ha="right", va="center", weight="bold", transform=row[0].transAxes)
         beside: dict[str, Any] = {"transform": row[-1].transAxes, "va": "center"}
-        told = f"same digit: {same['new']:.0f} % of new pieces,\n{same['practised']:.0f} % of practice pieces"
-        row[-1].text(1.12, 0.75, told, **beside)
-        row[-1].text(1.12, 0.2, "own test images:", **beside)
-        for across, name, percent, colour in zip((2.35, 2.95), "AB", own[title], (_A, _B), strict=True):
-            row[-1].text(across, 0.2, f"{name} {percent:.0f} %", color=colour, weight="bold", **beside)
+        a, b = named["new"]
+        shuffled = 100 * np.mean(a[:, None] == b)  # of all pairs of pieces
+        told = f"same digit: {same['new']:.0f} % of new pieces (by chance {shuffled:.0f} %),"
+        row[-1].text(1.12, 0.75, f"{told}\n{same['practised']:.0f} % of practice pieces", **beside)
+        _own_test_images(beside | {"s": "own test images:"}, row[-1], 0.2, own[title])
+    _own_test_images(beside | {"s": "each towards itself:"}, row[-1], -0.15, own["alone"])
     return figure
+
+
+def _own_test_images(look: dict[str, Any], ax: Axes, y: float, own: Sequence[float]) -> None:
+    """How many of its own test images each of two clients reads, in percent."""
+    ax.text(1.12, y, **look)
+    for across, name, percent, colour in zip((2.7, 3.5), "AB", own, (_A, _B), strict=True):
+        ax.text(across, y, **look | {"s": f"{name} {percent:.0f} %", "color": colour, "weight": "bold"})
 
 
 def _standing_out(logits: Tensor) -> np.ndarray:
@@ -58,15 +68,15 @@ def _standing_out(logits: Tensor) -> np.ndarray:
 
 
 @plots.described(
-    "Correlations of client A's ten classes with those of the mean: before the steps some classes are as strongly "
-    "correlated with others as with themselves; after them the diagonal stands out, though strong ones remain beside it"
+    "Correlations of client A's ten classes with those of client B: before the steps the diagonal is as pale as the rest; "
+    "after them it stands out, though strong correlations remain beside it"
 )
 def matrices(found: Mapping[str, Tensor]) -> Figure:
-    """By a title the matrix M [10, 10] of (1)."""
+    """By a title the correlations [10, 10] of two clients' classes."""
     figure, axes = plt.subplots(1, len(found), figsize=(8.4, 3.7), layout="constrained")
     for ax, (title, matrix) in zip(axes, found.items(), strict=True):
         shown = ax.imshow(matrix.numpy(), cmap="RdBu", vmin=-1, vmax=1)
-        ax.set(title=f"{title}: mean of\nthe diagonal {matrix.diagonal().mean():.2f}", xlabel="class, mean of A and B")
+        ax.set(title=f"{title}: mean of\nthe diagonal {matrix.diagonal().mean():.2f}", xlabel="class, client B")
         ax.set(xticks=range(10), yticks=range(10))
         ax.tick_params(length=0)
     axes[0].set_ylabel("class, client A")
@@ -78,7 +88,9 @@ def matrices(found: Mapping[str, Tensor]) -> Figure:
 def in_a_round(found: Mapping[str, Sequence[float]]) -> Figure:
     """By order (its moments, with arrows between them) the first sum of (1) at each moment: 0 where all say the same."""
     figure, axes = plt.subplots(1, len(found), figsize=(10, 3.2), sharey=True)
+    unlike = 10 * (1 - 1 / 5**0.5) ** 2  # ten classes, each correlated with the mean of five as a fifth of it is
     for ax, (order, values) in zip(axes, found.items(), strict=True):
+        ax.axhline(unlike, color="0.6", lw=1, ls="--", zorder=0)
         moments = order.split(" → ")
         places = np.arange(len(values))
         ax.plot(places, values, color="0.7", zorder=1)
@@ -91,12 +103,40 @@ def in_a_round(found: Mapping[str, Sequence[float]]) -> Figure:
         ax.set(title=f"the meeting {first} home", xlim=(-0.4, len(values) - 0.6))
         ax.margins(y=0.22)
     axes[0].set_ylabel("disagreement:\nfirst sum of (1)")
+    axes[0].text(-0.35, unlike + 0.08, "nothing in common", color="0.4", size="small")
     return figure
 
 
 @plots.described(
-    "Accuracy minus FedAvg's, by when clients meet: without a teacher all lie near 0; with the published teacher the "
-    "line falls steeply towards a meeting after home; renormalised it is higher"
+    "Two panels with a row for each teacher. Clients whose teacher is not divided are least sure of their own classes, and "
+    "a meeting leaves them least to disagree on"
+)
+def a_meeting(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """By teacher what is so after home and after the meeting: "sure" and "disagreement", as means over clients."""
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.7), sharey=True)
+    titles = {
+        "sure": "how sure of the own class\n(median softmax)",
+        "disagreement": "disagreement on new pieces\n(first sum of (1))",
+    }
+    for ax, (of, title) in zip(axes, titles.items(), strict=True):
+        for y, (before, after) in enumerate(found.values()):
+            ax.annotate("", (after[of], y), (before[of], y), arrowprops={"arrowstyle": "-", "color": "0.7", "lw": 2})
+            for values, colour, label in ((before, "0.35", "after home"), (after, _B, "after the meeting")):
+                ax.plot(values[of], y, "o", ms=8, color=colour, label=label if y == 0 else None)
+        ax.set_title(title, fontsize="medium")
+        ax.margins(y=0.3)
+        ax.set_xlim(0, 1.1 * max(one[of] for both in found.values() for one in both))
+        ax.grid(axis="x", alpha=0.3)
+        ax.tick_params(axis="y", length=0)
+    axes[0].set_yticks(range(len(found)), [*found])
+    axes[0].invert_yaxis()
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
+    return figure
+
+
+@plots.described(
+    "Accuracy minus FedAvg's, by when clients meet: without a teacher all lie near 0; with a teacher that is not divided "
+    "the line falls steeply towards a meeting after home; divided it is higher"
 )
 def halves() -> Figure:
     """For each teacher, over when clients meet: accuracy minus FedAvg's at the same seed, with 95 % intervals."""
@@ -128,12 +168,12 @@ _TEACHERS: dict[str, tuple[str, int, dict[int, tuple[str, tuple[int, int]]]]] = 
             2: ("home first, no teacher", (4, 17)),
         },
     ),
-    "teacher, as published": (
+    "teacher, not divided": (
         plots.colour("FCCL+"),
         0,
         {0: ("public images first", (6, -15)), 1: ("teacher alone", (-34, -15)), 2: ("home first", (8, -4))},
     ),
-    "teacher, renormalised": (
+    "teacher, divided": (
         _B,
         -8,
         {1: ("teacher alone, renormalised", (6, -15)), 2: ("home first, renormalised", (6, -15))},

@@ -21,7 +21,9 @@ _GROUP = "#8f2d56"  # the second cluster's model
 _PLACES = (0.8, 2.0, 3.2)  # of the clients, below the server in the middle
 _LAYERS = 4
 _DIGITS = "digits-fedproto-travels"  # the table of recorded runs, among any classes
+_ZERO = "nothing, but pulled to zero"  # a row of that table
 _TRAVELS = {  # from least to most
+    _ZERO: _ZERO,
     "FedProto": "a point per class: FedProto",
     "FedPer": "the body: FedPer",
     "FedRep": "the body: FedRep",
@@ -103,7 +105,8 @@ def _layers(ax: Axes, x: float, y: float, colours: Sequence[str]) -> None:
 
 
 @plots.described(
-    "Mean leads over training alone. FedProto is ahead in the first rounds; FedAvg and FeSEM begin far behind it. Left, they"
+    "Mean leads over training alone. In the first rounds the pull to zero is far ahead, and FedProto a little; FedAvg and"
+    " FeSEM begin far behind. Left, they"
     " come up to it without passing it; right, among own classes, both pass it, FedAvg by most"
 )
 def learning() -> Figure:
@@ -113,6 +116,8 @@ def learning() -> Figure:
         curves = {row: values.mean() for row, values in results.accuracies(f"{_DIGITS}{asked}").items()}
         alone = curves.pop("nothing")
         ax.plot(alone.index, 0 * alone, lw=2, label="SOLO", color=plots.colour("SOLO"), zorder=1)
+        zero = curves.pop(_ZERO)
+        ax.plot(zero.index, zero - alone, "--", lw=2, label="pulled to zero", color=_look(_ZERO))
         for name, mean in curves.items():
             ax.plot(mean.index, mean - alone, lw=2, label=name, color=plots.colour(name))
         plots.label_ends(ax)
@@ -123,21 +128,24 @@ def learning() -> Figure:
 
 
 @plots.described(
-    "After ten rounds points are ahead of training alone; whole networks are far behind among any classes, and among own"
-    " ones only FeSEM is. In the end the whole network is ahead among own classes, on the digits and on MNIST"
+    "In the first twenty rounds the pull to zero is ahead of training alone, points less so, and whoever sends weights is"
+    " behind. In the end the whole network is ahead among own classes, on the digits and on MNIST"
 )
 def answer() -> Figure:
     """How far each is ahead of training alone, early, late and on MNIST, among all classes and among a client's own."""
     figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.9), sharey=True)
-    titles = ["digits, after 10 rounds, 8 seeds", "digits, after 60 rounds, 8 seeds", "MNIST, at the end"]
-    leads: list[Callable[[str, str], Lead]] = [partial(_after, 10), partial(_after, 60), _on_mnist]
+    titles = ["digits, mean of rounds 1 to 20,\n8 seeds", "digits, after round 60,\n8 seeds", "MNIST, at the end"]
+    early, late = partial(_on_digits, range(1, 21)), partial(_on_digits, [60])
+    leads: list[Callable[[str, str], Lead]] = [early, late, _on_mnist]
     beside = {"transform": axes[-1].get_yaxis_transform(), "color": "0.4"}
     for ax, title, lead in zip(axes, titles, leads, strict=True):
         ax.axvline(0, color="0.6", lw=1, zorder=0)
         for y, method in enumerate(_TRAVELS):
+            if lead is _on_mnist and method == _ZERO:
+                continue
             for asked, (_, lower, filled) in _ASKED.items():
                 of = lead(asked, method)
-                colour = plots.colour(method)
+                colour = _look(method)
                 look = {"color": colour, "mfc": colour if filled else "white", "capsize": 3}
                 ax.errorbar(of.mean, y + lower, xerr=of.half_width, fmt="o", **look)
             if lead is _on_mnist:
@@ -178,10 +186,15 @@ def disagreement(leads: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def _after(number: int, asked: str, method: str) -> Lead:
-    """The lead after so many rounds of the digits, over seeds."""
+def _look(row: str) -> str:
+    """The colour of a method, and that of the control."""
+    return "black" if row == _ZERO else plots.colour(row)
+
+
+def _on_digits(rounds: Sequence[int], asked: str, method: str) -> Lead:
+    """The lead on the digits, over seeds: the mean of these rounds."""
     curves = results.accuracies(f"{_DIGITS}{asked}")
-    ours, alone = (curves[row][number].to_dict() for row in (method, "nothing"))
+    ours, alone = (curves[row][[*rounds]].mean(axis=1).to_dict() for row in (method, "nothing"))
     return lead_of([*differences(ours, alone).values()])
 
 

@@ -341,6 +341,8 @@ def test_no_number_in_the_claims_is_typed():
         ("{{ by('t', 'FedAvg', 'FedProx') }}", "", "These records do not bear out"),
         ("{{ lead_of_last(1, 't', 'FedProx', 'FedAvg') }}", "", "+2.0 ± 2.5 points"),
         ("{{ lead_of_last(2, 't', 'FedProx', 'FedAvg') }}", "", "+1.0 ± 1.2 points"),
+        ("{{ lead_of_first(1, 't', 'FedProx', 'FedAvg') }}", "", "+0.0 ± 0.0 points"),
+        ("x", "sure_of_first(2, 't', 'FedProx', 'FedAvg')", "These records do not bear out"),
         ("at {{ setting('lr', 't', 'FedProx') }}", "", "at 0.01"),
         ("{{ setting('rate', 't', 'FedProx') }}", "", "There is no setting 'rate'"),
         ("{{ points('t', 'FedProx', 'FedAvg') }}", "", "+2.0 ± 2.5 points"),

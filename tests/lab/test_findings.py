@@ -29,6 +29,7 @@ WITHOUT_DIRECTION = {
     "fednova-momentum",
     "fedbn-statistics",
     "feddisco-classes",
+    "fedproto-turns",
 }
 FINDINGS = claims_file().findings
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fednb.papers.fedproto import FedRep
-from fednb.papers.foundations import SCAFFOLD, SOLO
+from fednb.papers.foundations import SOLO, SCAFFOLDVariants
 from small import random_states
 
 from fednb import augment, federation, models, seeds
@@ -108,7 +108,7 @@ def test_rounds_and_clients_have_different_orders(federate, make_dataset):
 
 def test_neither_workers_nor_the_order_of_clients_matter(federate, identical, rounds, monkeypatch):
     def run(workers):
-        fed = federate(SCAFFOLD(), workers=workers, participation=0.5)
+        fed = federate(SCAFFOLDVariants(), workers=workers, participation=0.5)
         rounds(fed, 3)
         history = [{n: v for n, v in e.items() if "seconds" not in n} for e in fed.history]
         return fed.checkpoint() | {"history": history}
@@ -351,7 +351,7 @@ def test_a_client_without_an_image_that_counts_is_left_out_of_the_mean(ragged, b
     assert "clients_counted/own mix" not in evaluate(fed)
 
 
-@pytest.mark.parametrize("method", [SOLO(), SCAFFOLD(niid_bench=True)])
+@pytest.mark.parametrize("method", [SOLO(), SCAFFOLDVariants(niid_bench=True)])
 def test_evaluation_changes_nothing_whether_it_is_made_every_round_seldom_or_twice(
     federate, identical, method
 ):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fednb.papers.fedssc import FedSSCVariants as FedSSC
-from fednb.papers.fedssc import MeasuredFedSSC, class_weight
+from fednb.papers.fedssc import MeasuredFedSSC, class_weight, parts_of_error
 from fednb.papers.readings import local_and_shared_contrastive
 from literal import (
     agree,
@@ -220,3 +220,18 @@ def test_the_logged_angles_are_those_of_class_means_over_all_images(federate):
     for name, angles in degrees.items():
         logged = entry.get(f"loss/degrees/{name}")
         assert logged == (pytest.approx(np.mean(angles), abs=0.02) if angles else None)
+
+
+def test_the_error_of_what_is_sent_is_bias_and_scatter():
+    """Equation 6: their sum is the clients' mean error; a shared error is bias, one of each client's own is scatter."""
+    half = 0.5**0.5
+    wanted = {"vectors": torch.tensor([[0.0, 3], [2, 0]]), "labels": torch.tensor([0, 1])}
+    apart = {"vectors": torch.tensor([[half, half], [-half, half]]), "labels": torch.tensor([0, 0])}
+    assert parts_of_error(apart, wanted).tolist() == pytest.approx([0, 1 - half], abs=1e-6)
+    alike = {"vectors": torch.tensor([[5.0, 5], [1, 1]]), "labels": torch.tensor([0, 0])}
+    assert parts_of_error(alike, wanted).tolist() == pytest.approx([1 - half, 0], abs=1e-6)
+    exact = {
+        "vectors": torch.tensor([[1.0, 0], [half, half], [-half, half]]),
+        "labels": torch.tensor([1, 0, 0]),
+    }
+    assert parts_of_error(exact, wanted).tolist() == pytest.approx([0, (1 - half) / 2], abs=1e-6)

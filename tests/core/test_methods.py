@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM
+from fednb.papers.foundations import SOLO, FedAvgM, SCAFFOLDVariants
 from torch import nn
 
 from fednb import build, models, papers, settings
@@ -54,10 +54,10 @@ def scaffold_by_hand(fed, a, b, num_rounds, *, factor, niid_bench):
 @pytest.mark.parametrize(
     ("method", "momentum", "factor"),
     [
-        (SCAFFOLD(), 0.0, 1.0),
-        (SCAFFOLD(), 0.9, 0.1),
-        (SCAFFOLD(momentum_factor=False), 0.9, 1.0),
-        (SCAFFOLD(niid_bench=True), 0.9, 1.0),
+        (SCAFFOLDVariants(), 0.0, 1.0),
+        (SCAFFOLDVariants(), 0.9, 0.1),
+        (SCAFFOLDVariants(momentum_factor=False), 0.9, 1.0),
+        (SCAFFOLDVariants(niid_bench=True), 0.9, 1.0),
     ],
 )
 def test_scaffold_by_hand(quadratics, rounds, method, momentum, factor):
@@ -74,7 +74,7 @@ def test_scaffold_by_hand(quadratics, rounds, method, momentum, factor):
 
 def test_niid_bench_corrects_batch_norm_buffers_too(federate):
     plain = federate(FedAvg(), sizes=(20,), local_epochs=1)
-    fed = federate(SCAFFOLD(niid_bench=True), sizes=(20,), local_epochs=1)
+    fed = federate(SCAFFOLDVariants(niid_bench=True), sizes=(20,), local_epochs=1)
     numbers = sum(p.numel() for p in fed.build_model().parameters())
     control = fed.server["control"]
     assert control.shape == (numbers + 6,)  # running mean and variance of three channels

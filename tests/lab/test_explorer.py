@@ -104,7 +104,7 @@ def test_no_text_of_a_record_is_a_formula():
     own = recorded(66.0, num_rounds=20)
     for note in ("=cmd|' /C calc'!A0", "+1", "-1", "@x"):
         record(own.jobs[0], 66.0, dataset={"name": "cifar10", "note": note})
-        text = pages._cells_csv({own.name: cells_of(own)})
+        text = pages.cells_csv({own.name: cells_of(own)})
         (line,) = csv.DictReader(io.StringIO(text))
         assert line["note"] == f"'{note}" and float(line["mean"]) == 66.0
 

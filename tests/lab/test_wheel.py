@@ -165,7 +165,7 @@ def test_commands_work_where_one_works_and_replace_nothing(run, wheel, tmp_path)
     runs = sorted(path.name.split("-seed")[0] for path in (tmp_path / "results" / "runs").iterdir())
     assert runs == ["FedAvg-digits", "MOON-digits", "MyIdea-digits"]
     pages = {path.suffix for path in (tmp_path / "results" / "compare").iterdir()}
-    assert pages == {".md", ".svg"}
+    assert pages == {".csv", ".md", ".svg"}
 
 
 def test_the_wheel_of_students_is_the_wheel_without_solutions(wheel, students_wheel):

@@ -236,8 +236,9 @@ class FindingContext:
     def sign(self, *row: str) -> int:
         """Tell where the interval of what is measured, a difference, lies: above 0 (1), below (-1), or around it."""
         lead = lead_of(self._cell(*row).values)
-        is_sure = lead.judged and abs(_number(lead.mean)) > lead.half_width
-        return int(np.sign(lead.mean)) if is_sure else 0
+        mean = _number(lead.mean)
+        is_sure = lead.judged and abs(mean) > lead.half_width
+        return int(np.sign(mean)) if is_sure else 0
 
     def rank_correlation(self, table: str, printed_in: str) -> float:
         """Compute Spearman's coefficient of a paper's averages and of our differences from a baseline.

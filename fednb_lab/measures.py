@@ -157,8 +157,8 @@ def _logged(record: Record, name: str, place: int) -> float | None:
 
 def _nearest_over(record: Record, ahead: str, behind: str) -> float | None:
     """How much more accurate one set of prototypes is than another, in the last round."""
-    both = [_by_nearest(record, name) for name in (ahead, behind)]
-    return None if None in both else float(np.subtract(*both))
+    first, second = _by_nearest(record, ahead), _by_nearest(record, behind)
+    return None if first is None or second is None else first - second
 
 
 def _by_nearest(record: Record, name: str) -> float | None:

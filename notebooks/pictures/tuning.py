@@ -115,7 +115,7 @@ def in_numbers(
     by_luck = max(np.quantile(drawn, _BAND[1]) for drawn in without_choice.values())
     return Markdown(
         f"**Luck leads as far as MOON's best μ in {words} of the papers about nothing** ({', '.join(best)}). "
-        f"Had MOON fixed μ = 1 for all three, which leaves nothing to choose, it would still lead by {_listed(fixed)}, "
+        f"Had MOON fixed μ = 1 beforehand, for all three, it would still lead by {_listed(fixed)}, "
         f"and luck then leads by more than {by_luck:.1f} in one paper of twenty at most. Choosing μ added {_listed(chosen)} "
         f"points.\n\nIf each score had splits of its own, luck would lead as far in {on_others_words} of the papers, and on "
         f"all three data sets in {_percent(np.prod(on_others))}."

@@ -342,7 +342,7 @@ def scatter_and_lead() -> Figure:
         error = of_bias + scatter[f"{prefix}one drawn device"].mean()
         of_fedavg = bias[f"{prefix}FedAvg"].mean() + scatter[f"{prefix}FedAvg"].mean()
         above.fill_between(of_bias.index, of_bias, error, color=green, lw=0, label="scatter")
-        above.fill_between(of_bias.index, 0, of_bias, color="0.35", lw=0, label="bias")
+        above.fill_between(of_bias.index, 0, of_bias, color="0.8", lw=0, label="bias")
         above.plot(of_fedavg, ":", color=plots.colour("FedAvg"), lw=2, label="FedAvg's error, both parts")
         above.set(title=f"η = {rate}", ylim=(0, None))
         accuracies = results.accuracies(table)

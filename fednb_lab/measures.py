@@ -187,7 +187,23 @@ def _seconds_ratio(record: Record, baseline: Record) -> float | None:
     return _median_seconds(record) / _median_seconds(baseline)
 
 
+def _last_logged(name: str) -> Reader:
+    """Read a term of the loss, by its name, in the last round."""
+    return lambda record, _: _logged(record, name, -1)
+
+
+_LAST_LOGGED = (
+    "z_norm",
+    "degrees/held together",
+    "degrees/held apart",
+    "agreement",
+    "nearest",
+    "length of a row",
+    "error/bias",
+    "error/scatter",
+)
 _READERS: dict[str, Reader] = {
+    **{name: _last_logged(name) for name in _LAST_LOGGED},
     "halfway": lambda record, _: _part_way(record, 2),
     "tenth": lambda record, _: _part_way(record, 10),
     "accuracy/counted on": lambda record, _: _counted_on(record, np.mean),
@@ -203,16 +219,8 @@ _READERS: dict[str, Reader] = {
     "up_numbers": lambda record, _: record["metrics"]["up_numbers"][-1] / 1e3,
     "client_memory": _client_memory,
     "z_norm/second round": lambda record, _: _logged(record, "z_norm", 1),
-    "z_norm": lambda record, _: _logged(record, "z_norm", -1),
     "gradient_ratio/second round": lambda record, _: _gradient_ratio(record, 1),
     "gradient_ratio": lambda record, _: _gradient_ratio(record, -1),
-    "degrees/held together": lambda record, _: _logged(record, "degrees/held together", -1),
-    "degrees/held apart": lambda record, _: _logged(record, "degrees/held apart", -1),
-    "agreement": lambda record, _: _logged(record, "agreement", -1),
-    "nearest": lambda record, _: _logged(record, "nearest", -1),
-    "length of a row": lambda record, _: _logged(record, "length of a row", -1),
-    "error/bias": lambda record, _: _logged(record, "error/bias", -1),
-    "error/scatter": lambda record, _: _logged(record, "error/scatter", -1),
     "median_seconds": _median_seconds,
     "seconds_ratio": _seconds_ratio,
 }

@@ -89,13 +89,16 @@ class FindingContext:
         return self._lead_in(slice(rounds), *rows)
 
     def sure_of_first(self, rounds: int, *rows: Any) -> bool:
-        """Tell whether the interval of this lead lies above 0."""
-        lead = self._compare_in(slice(rounds), *rows).lead
-        return lead.judged and _number(lead.mean) > lead.half_width
+        """Tell whether the interval of this lead lies above 0, as `sure`."""
+        return _is_sure(self._compare_in(slice(rounds), *rows).lead)
 
     def lead_after(self, round_number: int, *rows: Any) -> str:
         """Give the lead after a round, as `points`."""
         return self._lead_in(slice(round_number - 1, round_number), *rows)
+
+    def sure_after(self, round_number: int, *rows: Any) -> bool:
+        """Tell whether the interval of the lead after a round lies above 0, as `sure`."""
+        return _is_sure(self._compare_in(slice(round_number - 1, round_number), *rows).lead)
 
     def difference_after(self, round_number: int, *rows: Any) -> float:
         """Give the lead after a round, to compute with."""
@@ -112,15 +115,17 @@ class FindingContext:
         self, rounds: slice, table: str, ahead: str, behind: str, column: str | None = None
     ) -> Comparison:
         """Compare the means over some rounds of each run's curve."""
-        cells = []
-        for row in (ahead, behind):
-            cell = self._cell(table, row, column)
-            runs = []
-            for run in measured(cell.runs):
-                curve = run.record["metrics"][cell.measure.curve]
-                runs.append(run._replace(value=float(np.mean(curve[rounds]))))
-            cells.append(cell.with_runs(runs))
-        return compare_cells(*cells)
+        first, second = (self._cell_in(rounds, table, row, column) for row in (ahead, behind))
+        return compare_cells(first, second)
+
+    def _cell_in(self, rounds: slice, table: str, row: str, column: str | None = None) -> Cell:
+        """The cell whose values are the means over some rounds of each run's curve."""
+        cell = self._cell(table, row, column)
+        runs = []
+        for run in measured(cell.runs):
+            curve = run.record["metrics"][cell.measure.curve]
+            runs.append(run._replace(value=float(np.mean(curve[rounds]))))
+        return cell.with_runs(runs)
 
     def printed_lead(self, *rows: Any) -> str:
         """Give the printed lead: ``2.8``."""
@@ -137,8 +142,7 @@ class FindingContext:
 
     def sure(self, *rows: Any) -> bool:
         """Tell whether the interval of the lead, over three seeds or more, lies above 0."""
-        lead = self._compare(*rows).lead
-        return lead.judged and _number(lead.mean) > lead.half_width
+        return _is_sure(self._compare(*rows).lead)
 
     def each_ahead(self, *rows: Any) -> bool:
         """Tell whether the first row is ahead with each seed that both rows have."""
@@ -202,9 +206,7 @@ class FindingContext:
 
     def mean_after(self, round_number: int, *row: str) -> float:
         """Give what was measured after a round, as `mean`."""
-        cell = self._cell(*row)
-        curves = [run.record["metrics"][cell.measure.curve] for run in measured(cell.runs)]
-        return float(np.mean([curve[round_number - 1] for curve in curves]))
+        return _number(self._cell_in(slice(round_number - 1, round_number), *row).mean)
 
     def highest(self, seed: int, *row: str) -> float:
         """Give what was measured with that seed in the round in which it was highest."""
@@ -236,9 +238,8 @@ class FindingContext:
     def sign(self, *row: str) -> int:
         """Tell where the interval of what is measured, a difference, lies: above 0 (1), below (-1), or around it."""
         lead = lead_of(self._cell(*row).values)
-        mean = _number(lead.mean)
-        is_sure = lead.judged and abs(mean) > lead.half_width
-        return int(np.sign(mean)) if is_sure else 0
+        is_sure = lead.judged and not lead.holds_zero
+        return int(np.sign(_number(lead.mean))) if is_sure else 0
 
     def rank_correlation(self, table: str, printed_in: str) -> float:
         """Compute Spearman's coefficient of a paper's averages and of our differences from a baseline.
@@ -303,6 +304,11 @@ class FindingContext:
             is_ours = table not in reported_tables()
             if is_ours and not any(cell.runs for cell in self._cells_of(table)):
                 raise _NotRun(table)
+
+
+def _is_sure(lead: Lead) -> bool:
+    """Whether the interval of a lead, over three seeds or more, lies above 0."""
+    return lead.judged and _number(lead.mean) > lead.half_width
 
 
 def _number(value: float | None) -> float:

@@ -122,11 +122,13 @@ def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
     "Left, MOON with a small mu stops nearer to the minimum than FedAvg, as the push moves the unsure client further; "
     "right, with mu = 3 it arrives later"
 )
-def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarray]) -> Figure:
+def help_and_harm(
+    near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarray], ends: np.ndarray, pushed: np.ndarray
+) -> Figure:
     """The global direction over rounds, of the same clients from a near and from a far start.
 
     Both by the weight μ, in degrees, [rounds + 1]; the best direction is -51°. Beside the first
-    stand both clients' ends of FedAvg's last round, and where the push (μ = 0.3) moves them.
+    stand both clients' ends of FedAvg's last round, and where the push moves them, in degrees, [2].
     """
     minimum = np.degrees(np.arctan2(-np.sin(np.radians(60)), 1.4 * np.cos(np.radians(60))))
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(1.35, 1))
@@ -143,14 +145,12 @@ def help_and_harm(near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarr
         plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, -13))
     axes[1].legend(frameon=False, fontsize="small", loc="upper right", reverse=True)
     axes[1].set_xticks(range(0, 16, 3))
-    _pushed_ends(axes[0], near[0][-1])
+    _draw_pushed_ends(axes[0], near[0][-1], ends, pushed)
     return figure
 
 
-def _pushed_ends(ax: Axes, at_rest: float) -> None:
+def _draw_pushed_ends(ax: Axes, at_rest: float, before: np.ndarray, after: np.ndarray) -> None:
     """Where both clients end a round from FedAvg's place of rest, and where with the push."""
-    before = _ends_of_a_round(at_rest)
-    after = _ends_of_a_round(at_rest, before)
     ax.plot([17.6, 17.6], before, color=plots.colour("FedAvg"), lw=1)
     ax.plot(17.6, at_rest, "o", ms=7, color=plots.colour("FedAvg"))
     plots.label(ax, (17.6, at_rest), "their average,\nz_glob", (22, 0), va="center", fontsize="small")
@@ -163,20 +163,6 @@ def _pushed_ends(ax: Axes, at_rest: float) -> None:
     plots.label(ax, (18.3, after[1]), "push", (6, 4), color=plots.colour("MOON"), fontsize="small")
     ax.set_xlim(right=22)
     ax.set_xticks(range(0, 16, 3))
-
-
-def _ends_of_a_round(z_glob: float, z_prev: np.ndarray | None = None) -> np.ndarray:
-    """Both clients' directions after 20 steps, with ``z_prev`` those of MOON (μ = 0.3), in degrees."""
-    sure, goals = np.array([1.2, 0.2]), np.radians([-60, 60])
-    z = np.full(2, np.radians(z_glob))
-    for _ in range(20):
-        gradient = sure * np.sin(z - goals)
-        if z_prev is not None:
-            to_glob, to_prev = z - np.radians(z_glob), z - np.radians(z_prev)
-            share = 1 / (1 + np.exp((np.cos(to_glob) - np.cos(to_prev)) / 0.5))
-            gradient += 0.3 * share * (np.sin(to_glob) - np.sin(to_prev)) / 0.5
-        z = z - 0.1 * gradient
-    return np.degrees(z)
 
 
 @plots.described(

@@ -210,9 +210,21 @@ def _from_here(text: str) -> Markdown:
 
 
 def finding(*names: str) -> Markdown:
-    """Return findings in words, by their names in ``data/claims.yaml``; else a `ReportError`."""
+    """Return findings in words, by their names in ``data/claims.yaml``; else a `ReportError`.
+
+    Numbers that the answer does without are folded away below it.
+    """
     found = [_known("There is no finding", name, "findings") for name in names]
-    return _from_here("\n\n".join(one["sentence"] for one in found))
+    return _from_here("\n\n".join(map(_finding, found)))
+
+
+def _finding(found: Mapping[str, Any]) -> str:
+    if not found.get("more"):
+        return str(found["sentence"])
+    lines = "\n".join(f"- {line}" for line in found["more"])
+    return (
+        f"{found['sentence']}\n\n<details><summary>More numbers</summary>\n\n{lines}\n\n</details>"
+    )
 
 
 # --- figures

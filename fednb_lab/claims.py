@@ -85,7 +85,8 @@ class Finding(_FromFile):
 
     name: str
     notebook: NotebookName
-    says: str  # a template, as are the next two
+    says: str  # a template, as are the next three
+    more: tuple[str, ...] = ()  # its other numbers, line by line: a notebook folds them
     fact: str = ""  # the same in one short sentence, for lists
     holds: str = ""  # an expression over records that is true as long as the sentence is
     forest: tuple[ForestLine, ...] = ()  # its picture: a line for each difference
@@ -93,6 +94,12 @@ class Finding(_FromFile):
     sides: tuple[str, str] | None = None
     against: tuple[str, ...] = ()  # more tables that could speak against it, and that it names
     surprise: bool = False  # whether the report opens with it
+
+    @property
+    def text(self) -> str:
+        """All that it says and asks of records, such as to look for names of tables in it."""
+        asked = f"{{{{ {self.holds or 'true'} }}}}"
+        return "\n".join([self.says, *self.more, self.fact, asked])
 
     @property
     def evidence(self) -> tuple[str, ...]:

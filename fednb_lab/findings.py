@@ -336,10 +336,18 @@ class FindingRenderer:
     def sentence(self, finding: Finding) -> str:
         """Say what was found; or that it is not run, or that records do not bear it out."""
         try:
-            told = self._told(finding, finding.says)
+            told = self._all_told(finding)
         except _NotRun as missing:
             return f"Not run yet: {missing} ({finding.name})."
-        return told or f"These records do not bear out what was found before ({finding.name})."
+        if not told:
+            return f"These records do not bear out what was found before ({finding.name})."
+        return told[0]
+
+    def more(self, finding: Finding) -> list[str]:
+        """Say line by line what else was measured; nothing if it is not run, or does not hold."""
+        with suppress(_NotRun):
+            return self._all_told(finding)[1:]
+        return []
 
     def fact(self, finding: Finding) -> str:
         """Give the short sentence; empty if it is not run, or records do not bear it out."""
@@ -362,6 +370,11 @@ class FindingRenderer:
             return []
         except ReportError as error:
             raise ReportError(f"data/claims.yaml, finding {finding.name}: {error}") from error
+
+    def _all_told(self, finding: Finding) -> list[str]:
+        """The sentence and its other numbers; empty as soon as records do not bear one out."""
+        told = [self._told(finding, text) for text in (finding.says, *finding.more)]
+        return told if all(told) else []
 
     def _told(self, finding: Finding, text: str) -> str:
         """A text of a finding with its numbers; empty if records do not bear it out."""

@@ -83,10 +83,12 @@ def _text(entries: Mapping[str, Any]) -> str:
 
 
 def _findings(filler: FindingRenderer) -> dict[str, Any]:
-    """Each finding as a sentence, and its picture."""
+    """Each finding as a sentence, with its other numbers and its picture."""
     findings: dict[str, dict[str, Any]] = {}
     for name, one in claims_file().findings.items():
         findings[name] = {"sentence": filler.sentence(one)}
+        if one.more:
+            findings[name]["more"] = filler.more(one)
         comparisons = filler.forest(one)
         if comparisons:
             findings[name]["forest"] = _forest(one, comparisons)

@@ -38,7 +38,7 @@ def contrary(finding, cells):
 
 def _directions(finding, cells):
     """Of the rows that a finding compares the one that is ahead, and the other one."""
-    rows = list(_surely(f"{finding.says} {finding.fact} {{{{ {finding.holds or 0} }}}}"))
+    rows = list(_surely(finding.text))
     rows += [(line.table, line.ahead, line.behind, line.column) for line in finding.forest]
     directions = {}
     for table, *place in rows:

@@ -324,7 +324,7 @@ COUNTED = "one|two|three|four|five|six|seven|eight|nine|ten|each|every"
 def test_no_number_in_the_claims_is_typed():
     every = []
     for finding in claims.claims_file().findings.values():
-        every += [finding.says, finding.fact]
+        every += [finding.says, *finding.more, finding.fact]
     for paper in claims.claims_file().papers.values():
         for one in paper.claims:
             every += [one.claim, one.where, one.reason]
@@ -391,6 +391,17 @@ def test_who_is_ahead_is_told_only_where_the_interval_or_each_of_two_runs_says_s
     answers = FindingContext(lambda name: cells, ROOT)
     for pair in (("FedProx", "FedAvg"), ("FedAvg", "FedProx")):
         assert answers.holds_zero("t", *pair) == holds_zero
+
+
+def test_a_finding_falls_with_each_of_its_other_numbers():
+    cells = cells_of(two_rows((67.0, 69.0, 68.0), (66.0, 67.0, 65.0)))
+    filler = FindingRenderer(lambda name: cells, ROOT)
+    about = {"name": "f", "notebook": "01_moon", "says": "x"}
+    other = "+2.0 ± 2.5 points"
+    stands = Finding(**about, more=("{{ points('t', 'FedProx', 'FedAvg') }}",))
+    assert (filler.sentence(stands), filler.more(stands)) == ("x", [other])
+    falls = Finding(**about, more=("{{ by('t', 'FedProx', 'FedAvg') }}",))
+    assert "do not bear out" in filler.sentence(falls) and not filler.more(falls)
 
 
 def test_a_finding_without_runs_is_left_out():

@@ -130,7 +130,7 @@ def test_what_records_decide_names_what_could_speak_against_it():
         for table in finding.evidence:
             assert table in reported_tables() or recorded(table), name
         for table in finding.against:
-            assert table.removeprefix("MOON ") in finding.says + finding.holds, (name, table)
+            assert table.removeprefix("MOON ") in finding.text, (name, table)
 
 
 @pytest.mark.parametrize("name", [one.name for one in FINDINGS.values() if one.evidence])
@@ -147,9 +147,9 @@ def test_a_sentence_follows_each_table_that_could_speak_against_it(name):
 
 
 def told(filler, finding):
-    """A finding's sentence, and the leads of its forest."""
+    """A finding's sentence, its other numbers, and the leads of its forest."""
     leads = [comparison.lead for comparison in filler.forest(finding)]
-    return filler.sentence(finding), leads
+    return filler.sentence(finding), filler.more(finding), leads
 
 
 def test_a_finding_names_the_tables_that_contradict_it():

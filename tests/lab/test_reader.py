@@ -71,6 +71,20 @@ def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
         assert (folder / page).exists()
 
 
+def test_numbers_that_an_answer_does_without_are_folded_below_it(monkeypatch):
+    found = {
+        "one": {"sentence": "An answer.", "more": ["first", "second"]},
+        "two": {"sentence": "So."},
+    }
+    monkeypatch.setattr(results, "load", lambda name: found)
+    shown = results.finding("one", "two").data
+    answer, folded, other = re.fullmatch(
+        r"(.+?)\n\n<details>(.+)</details>\n\n(.+)", shown, re.DOTALL
+    ).groups()
+    assert (answer, other) == ("An answer.", "So.")
+    assert re.findall("^- (.+)$", folded, re.MULTILINE) == ["first", "second"]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -20,26 +20,35 @@ _ARMS = ("0.25", _OWN, "#cc3311")  # FedAvg, the method, its control
 
 
 @plots.described(
-    "A server and clients for each method: coloured layers stay; a second model on a spring; arrows of unlike width"
+    "A server and three clients for each method: FedBN's coloured layers stay with a client; Ditto has a second, coloured"
+    " model on a spring; in FedDisco a client with uneven classes has a thin arrow"
 )
 def ideas() -> Figure:
     """The ideas of FedBN, Ditto and FedDisco."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.7))
+    figure, axes = plt.subplots(1, 3, figsize=(11, 4.2), layout="constrained")
     titles = ("FedBN: what travels", "Ditto: what a client keeps", "FedDisco: how much it counts")
     for ax, title, draw in zip(axes, titles, (_fedbn, _ditto, _feddisco), strict=True):
-        ax.set_title(title)
-        ax.set(xlim=(0, 10), ylim=(-0.4, 7.4))
+        ax.set_title(title, weight="bold")
+        ax.set(xlim=(0, 10), ylim=(-1.1, 7.2))
         ax.axis("off")
         draw(ax)
+        ax.text(6.1, 6, "server", color="0.4", va="center")
+        for i, x in enumerate(_PLACES, start=1):
+            ax.text(x, 0.9, f"client {i}", color="0.4", ha="center", va="top", size="small")
     return figure
 
 
+def _caption(ax: Axes, text: str) -> None:
+    """Say below the clients what is to be seen."""
+    ax.text(5, 0.1, text, ha="center", va="top")
+
+
 @plots.described("Recorded runs of FedAvg, a method and its control; a line connects the runs of a seed, bars are means")
-def runs(table: str, rows: Sequence[str], test: str) -> Figure:
-    """Of the rows of a table, FedAvg, the method and its control, the accuracies of each seed."""
-    figure, ax = plt.subplots(figsize=(5.5, 3.1))
-    _lines(ax, {row: list(results.cell(table, row).by_seed.values()) for row in rows})
-    ax.set(xlabel=f"tested on {test}", ylabel="accuracy (%)")
+def runs(table: str, rows: Mapping[str, str], title: str, test: str) -> Figure:
+    """Of the rows of a table, FedAvg, the method and its control, the accuracies of each seed; rows have names."""
+    figure, ax = plt.subplots(figsize=(7.5, 3.6), layout="constrained")
+    _lines(ax, {name: list(results.cell(table, row).by_seed.values()) for row, name in rows.items()})
+    ax.set(title=title, ylabel=f"accuracy (%) on {test}")
     return figure
 
 
@@ -49,7 +58,7 @@ def over_rounds(curves: Mapping[str, Mapping[int, float]]) -> Figure:
     figure, ax = plt.subplots(figsize=(8, 3.6))
     for (arm, curve), colour in zip(curves.items(), _ARMS, strict=True):
         ax.plot(list(curve), list(curve.values()), color=colour, lw=2, label=arm)
-    ax.set(xlabel="round", ylabel="test accuracy (%)")
+    ax.set(title="One client has all classes, five have two each (one seed)", xlabel="round", ylabel="test accuracy (%)")
     ax.grid(axis="y", alpha=0.3)
     plots.label_ends(ax)
     return figure
@@ -60,10 +69,13 @@ def _lines(ax: Axes, found: Mapping[str, Sequence[float]]) -> None:
     values = np.array(list(found.values()))
     places = np.arange(len(found))
     ax.plot(places, values, "o-", color="0.75", ms=4, lw=1)
+    ax.plot([], [], "o-", color="0.75", ms=4, lw=1, label="one seed")
+    ax.plot([], [], color="0.25", lw=4, label=f"mean of {values.shape[1]} seeds")
+    ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     for place, mean, colour in zip(places, values.mean(1), _ARMS, strict=True):
         ax.plot([place - 0.22, place + 0.22], [mean, mean], color=colour, lw=4, solid_capstyle="butt", zorder=3)
         ax.annotate(
-            f"{mean:.0f}",
+            f"{mean:.1f}",
             (place + 0.25, mean),
             color=colour,
             weight="bold",
@@ -71,7 +83,9 @@ def _lines(ax: Axes, found: Mapping[str, Sequence[float]]) -> None:
             size=11,
             bbox={"fc": "white", "ec": "none", "pad": 0.5, "alpha": 0.8},
         )
-    ax.set_xticks(places, [arm.replace(", ", ",\n").replace("own statistics", "own statistics\n") for arm in found])
+    ax.set_xticks(places, list(found))
+    for tick, colour in zip(ax.get_xticklabels(), _ARMS, strict=True):
+        tick.set_color(colour)
     ax.set_xlim(-0.4, len(found) - 0.4)
     ax.grid(axis="y", alpha=0.3)
 
@@ -82,7 +96,7 @@ def _fedbn(ax: Axes) -> None:
     for x, colour in zip(_PLACES, _CLIENTS, strict=True):
         _network(ax, x, 1.1, [_SHARED, colour] * 2)
         _way(ax, x, lw=2)
-    ax.text(5, 0, "the coloured layers stay with each client", ha="center")
+    _caption(ax, "the coloured layers, BatchNorm,\nstay with each client")
 
 
 def _ditto(ax: Axes) -> None:
@@ -94,7 +108,7 @@ def _ditto(ax: Axes) -> None:
         along = np.linspace(x - 0.3, x + 0.3, 9)
         ax.plot(along, 2.1 + 0.14 * np.array([0, 1, -1, 1, -1, 1, -1, 1, 0]), color="black", lw=1)
         _way(ax, x - 0.5, lw=2)
-    ax.text(5, 0, "a second model, on a spring to the common one", ha="center")
+    _caption(ax, "each client's own, coloured model,\non a spring to the common one")
 
 
 def _feddisco(ax: Axes) -> None:
@@ -106,7 +120,7 @@ def _feddisco(ax: Axes) -> None:
         ax.bar(left, 0.18 * np.array(mix), width=0.36, bottom=1.1, color=colour, align="edge")
         ax.plot([x - 0.95, x + 1.0], [1.1, 1.1], color="0.4", lw=1)
         _way(ax, x, lw=width)
-    ax.text(5, 0, "the more uneven its classes, the smaller its weight", ha="center")
+    _caption(ax, "bars: a client's images by class; the more\nuneven, the smaller its weight (thin arrow)")
 
 
 def _network(ax: Axes, x: float, y: float, layers: Sequence[str | None], width: float = 1.6) -> None:

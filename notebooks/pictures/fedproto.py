@@ -19,6 +19,7 @@ _CLIENTS = ("#8c6bb1", "#2a9d8f")
 _SUM = plots.colour("FedProto")
 _NEVER_LEARNT = "#0173b2"
 _ZERO = "black"
+_OWN = "#cc78bc"
 _DIGITS = ("#0173b2", "#de8f05", "#029e73", "#cc78bc")
 _MARKERS = ("o", "^", "s", "D")
 _ROUNDS = 30  # of the clients in the plane
@@ -245,7 +246,7 @@ def _few(ax: Axes, histories: Mapping[str, Metrics]) -> None:
         history = pd.DataFrame(metrics)
         colour = colours[name]
         smooth = history["accuracy/local classes"].rolling(5, center=True, min_periods=1).mean()
-        ax.plot(history["round"], smooth, lw=2.5, color=colour, ls=_style_of(colour), label=name)
+        ax.plot(history["round"], smooth, color=colour, label=name, **_style_of(colour))
     ax.set(xlabel="communication round", ylabel="accuracy among own classes (%)")
     ax.set_title("five images of a class, one run (means of five rounds)", size=12)
     ax.legend(frameon=False, loc="lower right")
@@ -276,7 +277,7 @@ def rates() -> Axes:
         cells = [results.cell("digits-fedproto-rates", row, f"η={eta:g}") for eta in etas]
         places = [1.025**shift * eta for eta in etas]
         means = [np.mean(one.values) for one in cells]
-        ax.plot(places, means, color=colour, lw=2.5, ls=_style_of(colour), label=name)
+        ax.plot(places, means, color=colour, label=name, **_style_of(colour))
         for place, mean, one in zip(places, means, cells, strict=True):
             ax.plot([place] * len(one.values), one.values, "o", ms=3, color=colour, alpha=0.4, mew=0)
             if one.diverged:
@@ -291,33 +292,37 @@ def rates() -> Axes:
     return ax
 
 
-def _style_of(colour: str) -> str:
-    """Dashes for what lies above another line."""
-    return "--" if colour == _ZERO else "-"
+def _style_of(colour: str) -> dict[str, Any]:
+    """Dashes for what lies on another line, and a broad one below them."""
+    if colour == _NEVER_LEARNT:
+        return {"lw": 5, "alpha": 0.6}
+    return {"lw": 2.5, "ls": "--" if colour == _ZERO else "-"}
 
 
 def _gains(ax: Axes) -> None:
-    """What pulls gain over none: means over seeds and five rounds, with 95 % intervals as bands."""
+    """What pulls gain over none: means over seeds and five rounds, with 95 % intervals at some rounds."""
     recorded = results.accuracies("digits-fedproto-targets")
     nothing = recorded["nothing, 100 rounds"]
     looks = {
-        "blocks, never learnt": ("a pattern that nobody has learnt", _NEVER_LEARNT),
-        "zero, for every class": ("zero, for every class", _ZERO),
-        "everybody's means (FedProto)": ("everybody's means (FedProto)", _SUM),
-        "only its own means": ("only its own means", "0.5"),
+        "everybody's means (FedProto)": ("FedProto", _SUM),
+        "blocks, never learnt": ("never learnt", _NEVER_LEARNT),
+        "zero, for every class": ("zero", _ZERO),
+        "only its own means": ("its own means", _OWN),
     }
-    for row, (name, colour) in looks.items():
+    for shift, (row, (name, colour)) in zip((-0.9, -0.3, 0.3, 0.9), looks.items(), strict=True):
         gains = recorded[f"{row}, 100 rounds"] - nothing
         smooth = gains.T.rolling(5, center=True, min_periods=1).mean().T
         leads = [lead_of(list(smooth[t])) for t in smooth.columns]
         middle = np.array([lead.mean for lead in leads])
         half = np.array([lead.half_width for lead in leads])
-        ax.plot(gains.columns, middle, color=colour, lw=2.5, ls=_style_of(colour), label=name)
-        ax.fill_between(gains.columns, middle - half, middle + half, color=colour, alpha=0.12, lw=0)
+        ax.plot(gains.columns, middle, color=colour, label=name, **_style_of(colour))
+        some = [gains.columns.get_loc(t) for t in (10, 20, 30, 40, 60, 80, 98)]
+        places = gains.columns.to_numpy()[some] + shift
+        ax.errorbar(places, middle[some], yerr=half[some], fmt="none", color=colour, lw=1.2, capsize=2)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(xlabel="communication round", ylabel="points more than with no pull")
-    ax.set_title(f"a pull to ... gains: {len(nothing)} seeds, 95 % bands, means of five rounds", size=12)
-    ax.legend(frameon=False, loc="upper right", fontsize="small")
+    ax.set_title(f"what pulls gain: {len(nothing)} seeds, 95 % intervals, means of five rounds", size=12)
+    ax.legend(frameon=False, loc="upper right")
 
 
 # --- recorded runs
@@ -376,33 +381,35 @@ def printed_spreads(share: float) -> Figure:
 
 
 @plots.described(
-    "FedAvg's lines rise from below FedProto's to above them when all choose among own classes; training alone stays flat"
+    "FedAvg's lines rise from below FedProto's to above them when all choose among own classes; training alone stays flat."
+    " The paper's rings for FedAvg and training alone lie below ours"
 )
 def own_classes() -> Figure:
     """FedAvg, training alone and FedProto: reported, as the paper compares, and among own classes."""
     fig, axes = plt.subplots(1, 3, figsize=(12.5, 4.3), sharex=True, sharey=True)
-    names = {"FedAvg": "FedAvg", "Local": "training alone", "FedProto": "FedProto"}
+    looks = {"FedAvg": "o-", "Local": "s:", "FedProto": "o-"}
     for ax, n in zip(axes, (3, 4, 5), strict=True):
-        for shift, (name, label) in zip((-0.06, 0, 0.06), names.items(), strict=True):
+        for shift, (name, look) in zip((-0.06, 0, 0.06), looks.items(), strict=True):
             paper, own = (results.cell(table, f"{name}, stdev 2", f"n={n}") for table in ("fedproto-2", "fedproto-2-local"))
             colour = plots.colour(paper.method)
             for seed, accuracy in paper.by_seed.items():
                 ends = [accuracy, own.by_seed[seed]]
-                ax.plot([1 + shift, 2 + shift], ends, "o-", color=colour, ms=4, lw=1.2, alpha=0.8)
-            ax.plot([], [], color=colour, lw=2.5, label=label)
+                ax.plot([1 + shift, 2 + shift], ends, look, color=colour, ms=4, lw=1.2, alpha=0.8)
             ax.plot(shift, paper.printed, "o", ms=10, mfc="white", mec=colour, mew=2)
+            label = {"size": 10, "va": "center", "color": "0.45" if name == "Local" else colour}
+            words = "training alone" if name == "Local" else name
+            if n == 5:  # where the ends lie apart
+                plots.label(ax, (2.06, own.mean), words, (6, 0), **label)
+            if n == 3:
+                ring = "FedAvg, Table 2" if name == "FedAvg" else words
+                plots.label(ax, (0.06, paper.printed), ring, (11, 0), **label)
         ax.set_xticks([0, 1, 2], ["the paper\nreports", "ours, as the\npaper compares", "ours, among\nown classes"])
         ax.set(title=f"n = {n} classes a client", xlim=(-0.4, 2.4))
-    here, other = (
-        results.cell(table, row, "n=3").printed
-        for table, row in (("fedproto-2", "FedAvg, stdev 2"), ("fedproto-1", "MNIST, FedAvg"))
-    )
+    other = results.cell("fedproto-1", "MNIST, FedAvg", "n=3").printed
     grey = plots.colour("FedAvg")
     axes[0].plot(-0.06, other, "o", ms=10, mfc="white", mec=grey, mew=2)
-    for reported, table in ((here, 2), (other, 1)):
-        plots.label(axes[0], (0, reported), f"Table {table}", (8, 0), va="center", fontsize=9, color=grey)
+    plots.label(axes[0], (0.06, other), "FedAvg, Table 1", (11, 0), va="center", size=10, color=grey)
     axes[0].set_ylabel("accuracy on MNIST (%)")
-    axes[-1].legend(frameon=False, loc="lower right")
     return fig
 
 

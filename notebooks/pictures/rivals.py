@@ -182,6 +182,9 @@ def disagreement(leads: Mapping[str, np.ndarray]) -> Figure:
         ax.set(title=name, xlim=(-0.5, 1.5))
         ax.tick_params(axis="x", length=0)
         ax.grid(axis="y", alpha=0.3)
+    ends = [*leads.values()][-1][:, 1]
+    plots.label(axes[-1], (1, ends.mean()), "mean", (7, 0), va="center", size=10)
+    plots.label(axes[-1], (1, ends.min()), "a seed", (7, 0), va="center", size=10)
     axes[0].set_ylabel("points ahead of training alone")
     return figure
 

@@ -22,7 +22,7 @@ def two_spaces() -> Figure:
     z = middles[:, None] + 0.35 * rng.normal(size=(3, 25, 2))
     prototypes = z.mean(1)
     fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.6), sharex=True, sharey=True)
-    panels = {"the network that sent them": z, "a newcomer's, just as good": z[:, :, ::-1]}
+    panels = {"the network that made the prototypes": z, "its two features swapped": z[:, :, ::-1]}
     for ax, (title, points) in zip(axes, panels.items(), strict=True):
         for k in range(3):
             ax.plot(*points[k].T, ".", color=f"C{k}")
@@ -127,7 +127,7 @@ def draw_gains(ax: Axes, rows: Mapping[str, Sequence[float]]) -> None:
 
 
 @plots.described(
-    "With three outputs training alone is ahead; a pull to prototypes harms, right or wrong, to zero it does not"
+    "Over three classes training alone is ahead; a pull to prototypes harms, right or wrong, to zero it does not"
 )
 def detour(
     ten: tuple[Accuracies, Accuracies], three: tuple[Accuracies, Accuracies], rows: Mapping[str, Sequence[float]]
@@ -142,6 +142,7 @@ def detour(
             left.plot(range(0, 7, 2), values, line, lw=width, ms=4, color=colour)
             plots.label(left, (6, values[-1]), name, (8, up if name == higher else down), color=colour, va="center")
     left.set(xlabel="epochs of the newcomer", ylabel="output layer: accuracy (%)", xticks=range(0, 7, 2), ylim=(25, 100))
+    left.set_title("cross-entropy over ten classes or three")
     draw_gains(right, rows)
-    right.set_title("three outputs")
+    right.set_title("cross-entropy over the newcomer's three classes")
     return fig

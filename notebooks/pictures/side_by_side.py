@@ -115,7 +115,8 @@ def by_client(of_methods: Mapping[str, Mapping[str, Any]], most_frequent: float)
             ax.axhline(most_frequent, **naming)
         else:
             ax.plot(rounds, metrics["accuracy"], color="black", lw=2.5, label="all test images")
-        ax.set(title=name, xlabel="communication round", ylim=(0, 101))
+        title = ADJUSTED if name == "OwnPrior" else name  # as text and tables call it
+        ax.set(title=title, xlabel="communication round", ylim=(0, 101))
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("right (%)")
     axes[-1].legend(frameon=False, loc="lower right")

@@ -18,6 +18,7 @@ from fednb import plots, results
 
 CLASSES = plt.get_cmap("viridis")([0.05, 0.5, 0.85])  # a colour for each of three classes
 CONTROL = "#8e0152"  # FedAvg with unit norm, which has FedAvg's grey elsewhere
+VARIANT = "#7a4d00"  # a FedProc whose loss has been changed, darker than FedProc
 
 STEPS = (0, 10, 20, 30, 200)  # of the bundle's descent that are drawn
 
@@ -287,9 +288,9 @@ def why() -> Axes:
     """Accuracies on the digits of FedAvg, FedProc, and FedProc's pull beside the whole cross-entropy, and left out."""
     rows = {
         "FedAvg": ("cross-entropy alone\n(FedAvg)", plots.colour("FedAvg")),
-        "the pull joins": ("the pull beside\nall of it", "0.2"),
+        "the pull joins": ("the pull beside\nall of it", VARIANT),
         "FedProc": ("the pull in its place\n(FedProc)", plots.colour("FedProc")),
-        "the pull is absent": ("FedProc without\nits pull", "0.2"),
+        "the pull is absent": ("FedProc without\nits pull", VARIANT),
     }
     _, ax = plt.subplots(figsize=(9, 3.4))
     for x, (row, (_, colour)) in enumerate(rows.items()):

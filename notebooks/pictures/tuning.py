@@ -109,16 +109,24 @@ def in_numbers(
     of_moon = _printed_leads()
     best = {data: max(points.values()) for data, points in of_moon.items()}
     often, on_others = ([np.mean(of[data] >= best[data]) for data in best] for of in (luck, on_other_splits))
-    words, on_others_words = (_listed([_percent(chance) for chance in of]) for of in (often, on_others))
-    fixed = [f"{points[1.0]:.1f}" for points in of_moon.values()]
-    chosen = [f"{best[data] - points[1.0]:.1f}" for data, points in of_moon.items()]
+    fixed = [points[1.0] for points in of_moon.values()]
     by_luck = max(np.quantile(drawn, _BAND[1]) for drawn in without_choice.values())
+    chosen = [best[data] - points[1.0] for data, points in of_moon.items()]
+    lines = (
+        f"One after the other: {', '.join(best)}.",
+        f"Luck leads as far as the best μ in {_listed([_percent(chance) for chance in often])} of the papers; if each score "
+        f"had splits of its own, in {_listed([_percent(chance) for chance in on_others])}.",
+        f"With μ = 1 MOON leads by {_listed([f'{lead:.1f}' for lead in fixed])} points. "
+        f"Without a choice luck leads by more than {by_luck:.1f} in one paper of twenty at most.",
+        f"Choosing μ added {_listed([f'{lead:.1f}' for lead in chosen])} points.",
+    )
+    folded = "\n".join(f"- {line}" for line in lines)
     return Markdown(
-        f"**Luck leads as far as MOON's best μ in {words} of the papers about nothing** ({', '.join(best)}). "
-        f"Had MOON fixed μ = 1 beforehand, for all three, it would still lead by {_listed(fixed)}, "
-        f"and luck then leads by more than {by_luck:.1f} in one paper of twenty at most. Choosing μ added {_listed(chosen)} "
-        f"points.\n\nIf each score had splits of its own, luck would lead as far in {on_others_words} of the papers, and on "
-        f"all three data sets in {_percent(np.prod(on_others))}."
+        f"**Luck leads as far as MOON's best μ in at most {_percent(max(often))} of the papers about nothing.** "
+        f"With μ = 1, fixed beforehand, MOON would still lead by {min(fixed):.1f} points or more. "
+        f"If each score had splits of its own, luck would lead as far in up to {_percent(max(on_others))} of the papers, "
+        f"but on all three data sets in {_percent(np.prod(on_others))}.\n\n"
+        f"<details><summary>More numbers</summary>\n\n{folded}\n\n</details>"
     )
 
 

@@ -64,10 +64,10 @@ def one_sentence() -> Figure:
 
 
 @plots.described(
-    "Thirteen differences in points: most lie at zero, averaging all clients a little above, ten steps far below"
+    "Thirteen differences in points: most lie at zero; in bold averaging all clients a little above, ten steps far below"
 )
 def choices() -> Figure:
-    """By how many points each choice that a paper leaves open changes a notebook's result."""
+    """By how many points each choice that a paper leaves open changes a notebook's result; bold if surely."""
     lines = []
     for finding, paper in _CHOICES.items():
         for line in results.load("findings")[finding]["forest"]["lines"]:
@@ -97,6 +97,8 @@ def choices() -> Figure:
         trap = _TRAPS.get(line["label"], "")
         labels.append(f"{trap} {line['label']}".strip())
     ax.set_yticks(places, labels)
+    for name, (_, line) in zip(ax.get_yticklabels(), lines, strict=True):
+        name.set_weight("bold" if abs(line["mean"]) > line["half"] else "normal")
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(-_EDGE, _EDGE), ylim=(places[-1] + 0.7, places[0] - 0.7))
     ax.set_xlabel("points that the other choice gains or loses, with its 95 % interval")

@@ -108,14 +108,14 @@ def in_a_round(found: Mapping[str, Sequence[float]]) -> Figure:
 
 
 @plots.described(
-    "Two panels with a row for each teacher. Clients whose teacher is not divided are least sure of their own classes, and "
-    "a meeting leaves them least to disagree on"
+    "Two panels with a row for each teacher. Clients whose teacher is not divided give the right class the lowest "
+    "probability, and a meeting leaves them least to disagree on"
 )
 def a_meeting(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     """By teacher what is so after home and after the meeting: "sure" and "disagreement", as means over clients."""
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.7), sharey=True)
     titles = {
-        "sure": "how sure of the own class\n(median softmax)",
+        "sure": "probability of the right class\n(median over own test images)",
         "disagreement": "disagreement on new pieces\n(first sum of (1))",
     }
     for ax, (of, title) in zip(axes, titles.items(), strict=True):

@@ -124,6 +124,26 @@ def test_no_finding_names_a_direction_whose_interval_holds_zero():
                 assert not (lead.judged and lead.holds_zero), f"{before} {number[0]}"
 
 
+NUMBER = re.compile(r"(?<![\w.])[+-]?\d[\d.,]*(?: ± [\d.]+)?")
+
+
+def is_read_at_once(sentence):
+    """Whether one can take in an answer: at most 60 words and six numbers (3.0 ± 1.3 is one)."""
+    return len(sentence.split()) <= 60 and len(NUMBER.findall(sentence)) <= 6
+
+
+def test_an_answer_can_be_read_at_once():
+    """Other numbers stand in `more`, which a notebook folds; a box in a notebook is no answer."""
+    answers = {name: of_records().sentence(one) for name, one in FINDINGS.items()}
+    long = [name for name, said in answers.items() if not is_read_at_once(said.lstrip("> "))]
+    assert [name for name in long if not answers[name].startswith(">")] == []
+
+
+@pytest.mark.parametrize("sentence", ["word " * 61, "+1.0 ± 2.0, 2, 3, 4, 5, 6 and 7.5 %"])
+def test_a_paragraph_of_words_or_of_numbers_is_no_answer(sentence):
+    assert not is_read_at_once(sentence)
+
+
 def test_what_records_decide_names_what_could_speak_against_it():
     for name, finding in FINDINGS.items():
         assert bool(finding.evidence) == bool(finding.holds) or finding.evidence, name

@@ -16,6 +16,8 @@ _CLIENTS = ("#0173b2", "#de8f05", "#029e73")
 _PLACES = (1.6, 5.0, 8.4)  # of the clients, below the server in the middle
 _LAYERS = 4
 _OWN = "C0"
+_STIFFNESS = ("0", "0.01", "0.1", "0.3", "1", "3", "10")  # of Ditto's spring, λ
+_SPLITS = {"β = 0.1": "very uneven classes (β = 0.1)", "β = 0.5": "uneven classes (β = 0.5)"}
 _ARMS = ("0.25", _OWN, "#cc3311")  # FedAvg, the method, its control
 
 
@@ -49,6 +51,100 @@ def runs(table: str, rows: Mapping[str, str], title: str, test: str) -> Figure:
     figure, ax = plt.subplots(figsize=(7.5, 3.6), layout="constrained")
     _lines(ax, {name: list(results.cell(table, row).by_seed.values()) for row, name in rows.items()})
     ax.set(title=title, ylabel=f"accuracy (%) on {test}")
+    return figure
+
+
+@plots.described(
+    "Ditto's accuracy over the stiffness of its spring on two splits: without a spring it is far above FedAvg's model, with"
+    " one of middle stiffness about as high or a little higher, and with a stiff one it falls towards FedAvg's"
+)
+def springs() -> Figure:
+    """Accuracies of each seed and their mean by λ, and FedAvg's mean, on two splits."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    for ax, (column, words) in zip(axes, _SPLITS.items(), strict=True):
+        values = np.array([list(cell.by_seed.values()) for cell in _by_stiffness(column)])
+        ax.plot(values, color="0.85", lw=1)
+        ax.plot(values.mean(1), "o-", color=_OWN, lw=2)
+        ax.plot(0, values[0].mean(), "o", color=_ARMS[2], ms=9, zorder=3)
+        common = float(np.mean(results.cell("digits-ditto-springs", "FedAvg", column).values))
+        ax.axhline(common, color=_ARMS[0], ls="--")
+        ax.text(0, common - 1, "FedAvg's model", color=_ARMS[0], va="top")
+        ax.set(title=words, ylim=(45, 100))
+        _label_stiffness(ax)
+    axes[0].set_ylabel("accuracy (%), classes\nmixed as a client's own")
+    return figure
+
+
+@plots.described(
+    "What each spring adds to none, with intervals, on two splits: nothing sure where classes are very uneven, about two"
+    " points for middle springs where they are less uneven, and a large loss for stiff ones"
+)
+def worth_of_springs() -> Figure:
+    """Differences from λ = 0, seed by seed, with their intervals, on two splits."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+    for ax, (column, words) in zip(axes, _SPLITS.items(), strict=True):
+        alone, *sprung = _by_stiffness(column)
+        for place, cell in enumerate(sprung, start=1):
+            added = results.lead_of([value - alone.by_seed[seed] for seed, value in cell.by_seed.items()])
+            ax.errorbar(place, added.mean, added.half_width, fmt="o", color=_OWN, capsize=4)
+        ax.axhline(0, color=_ARMS[2])
+        ax.set_title(words)
+        _label_stiffness(ax)
+    axes[0].set_ylabel("added to no spring\n(points, 95 % interval)")
+    return figure
+
+
+def _by_stiffness(column: str) -> list[results.Cell]:
+    return [results.cell("digits-ditto-springs", f"λ = {lam}", column) for lam in _STIFFNESS]
+
+
+def _label_stiffness(ax: Axes) -> None:
+    ax.set_xticks(range(len(_STIFFNESS)), ["no\nspring", *_STIFFNESS[1:]])
+    ax.get_xticklabels()[0].set_color(_ARMS[2])
+    ax.set_xlabel("stiffness λ of the spring")
+
+
+@plots.described(
+    "What a feature of the first layer is at five clients: five hills at different places, each with its own mean and"
+    " spread, and the average of these, which fits none of them"
+)
+def styles(seen: Sequence[np.ndarray]) -> Figure:
+    """The values of one feature at each client, with their mean and spread, over the average of means and variances."""
+    figure, ax = plt.subplots(figsize=(8, 3.8), layout="constrained")
+    mean = np.mean([values.mean() for values in seen])
+    spread = np.sqrt(np.mean([values.var() for values in seen]))
+    ax.axvspan(mean - spread, mean + spread, color="0.9")
+    ax.axvline(mean, color="0.6")
+    every = np.concatenate(seen)
+    lowest, highest = np.quantile(every, [0.005, 0.995])
+    bins = np.linspace(lowest, highest, 60)
+    for i, values in enumerate(seen):
+        height, _ = np.histogram(values, bins, density=True)
+        middle = (bins[1:] + bins[:-1]) / 2
+        ax.fill_between(middle, -i, -i + 0.8 * height / height.max(), color=f"C{i}", alpha=0.6, lw=0)
+        ax.errorbar(values.mean(), -i - 0.08, xerr=values.std(), fmt="o", color=f"C{i}", capsize=3)
+        ax.text(bins[0], -i + 0.3, f"client {i}", color=f"C{i}", ha="right")
+    ax.set(yticks=[], xlabel="value of a feature, before the first BatchNorm layer")
+    ax.set_title("Dots and bars: a client's own mean and spread. Grey: the average of these")
+    ax.spines[["left", "top", "right"]].set_visible(False)
+    return figure
+
+
+@plots.described(
+    "Each seed is a dot: how much accuracy FedDisco adds to its control, over how much weight stands behind the class that"
+    " has least; where it is little, FedDisco loses"
+)
+def behind_a_class(least: Mapping[str, Sequence[float]], added: Mapping[str, Sequence[float]]) -> Figure:
+    """For each table, by seed: the weight (%) behind the class with least, and FedDisco's lead over its control (points)."""
+    figure, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
+    for (name, x), colour in zip(least.items(), ("0.6", _OWN), strict=True):
+        ax.plot(x, added[name], "o", color=colour, ms=8, label=name)
+    ax.axhline(0, color=_ARMS[2], lw=1)
+    ax.axvline(10, color="0.6", ls=":")
+    ax.text(9.9, ax.get_ylim()[0], "all classes alike", color="0.4", ha="right", va="bottom", rotation=90)
+    ax.set(xlabel="weight behind the class that has least (%)", ylabel="FedDisco over its control (points)", xlim=(0, 10.4))
+    ax.set_title("Does FedDisco lose where a class has lost its teachers?")
+    ax.legend(frameon=False)
     return figure
 
 

@@ -368,9 +368,9 @@ def within_a_seed(at_length: Mapping[str, Cell], short: Mapping[str, Cell]) -> F
         results.draw_lead(right, y, lead, plots.colour(name), across=True)
         beside: dict[str, Any] = {"va": "bottom", "ha": "center", "color": plots.colour(name), "bbox": _WHITE}
         right.text(cast(float, lead.mean), y - 0.2, results.numbers(lead), **beside)
-        reported = [cells[one].printed for one in (name, "FedAvg")]
-        if cells is at_length and None not in reported:
-            right.plot(reported[0] - reported[1], y, "o", zorder=3, **plots.PRINTED)
+        reported, of_fedavg = cells[name].printed, cells["FedAvg"].printed
+        if cells is at_length and reported is not None and of_fedavg is not None:
+            right.plot(reported - of_fedavg, y, "o", zorder=3, **plots.PRINTED)
     right.set_yticks(range(len(rows)), [f"{name},\n{length}" for name, _, length in rows])
     right.set(ylim=(len(rows) - 0.5, -0.7), xlabel="difference to FedAvg (points), 95 % interval")
     right.tick_params(axis="y", length=0)

@@ -1,7 +1,7 @@
 """Pictures of notebook 00, some of FedDyn and FedNova: losses that are bowls, a round's messages."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,9 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fednb import plots
+from fednb import plots, results
 from fednb.federation import Federation, State
 from fednb.leads import interval
+from fednb.results import Cell
 
 # Two clients and two weights: F_i(w) = ½ (w - w_i*)ᵀ A_i (w - w_i*)
 A = np.array([[[2.0, 0.0], [0.0, 0.1]], [[0.2, 0.2], [0.2, 1.2]]])
@@ -111,12 +112,12 @@ def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
         counts = np.unique(np.geomspace(1, H, 30).astype(int))
         way = [path[-1], *(_ends(path[-1], k, eta, mu)[i] for k in counts)]
         ax.plot(*np.transpose(way), lw=3, color=colour)
-    ax.plot(*path.T, ".-", color=plots.colour("FedAvg"), lw=1, ms=4)
+    ax.plot(*path.T, ".-", color=plots.colour("FedProx" if mu else "FedAvg"), lw=1, ms=4)
     ax.plot(*path[-1], "o", ms=11, mfc="white", mec="black", mew=2)
     ax.plot(*best, "*", ms=15, color="black")
     name = f"FedProx, μ = {mu:g}" if mu else "FedAvg"
     missed = float(np.linalg.norm(path[-1] - best))
-    title = f"{name}, H = {H}, η = {eta:g}:\nends {missed:.2f} away"
+    title = f"{name}, H = {H}, η = {eta:g}:\nstops {missed:.2f} from the star"
     ax.set_title(title, size="medium")
     ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
     return ax
@@ -139,12 +140,15 @@ def _ends(w: np.ndarray, H: int, eta: float, mu: float) -> np.ndarray:
 
 
 def bowls_to_move() -> None:
-    """Show two frames of `bowls_at` and `_price`; in Jupyter sliders for H, eta and mu as well."""
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.7))
-    bowls_at(20, ax=left)
-    bowls_at(1000, ax=middle)
-    middle.set(ylabel="")  # that of the first
-    _price(right)
+    """Show three frames of `bowls_at` and `_price`; in Jupyter sliders for H, eta and mu as well."""
+    figure = plt.figure(figsize=(10.8, 7.4))
+    axes = figure.subplot_mosaic([["few", "many", "spring"], ["price"] * 3], height_ratios=(1, 1.05))
+    bowls_at(20, ax=axes["few"])
+    bowls_at(1000, ax=axes["many"])
+    bowls_at(200, mu=3.0, ax=axes["spring"])
+    axes["many"].set(ylabel="")  # that of the first
+    axes["spring"].set(ylabel="")
+    _price(axes["price"])
     marks: dict[str, Any] = {"color": "black", "ls": ""}
     figure.legend(
         handles=[
@@ -159,7 +163,8 @@ def bowls_to_move() -> None:
     )
     plots.show(
         figure,
-        "FedAvg stops further from the minimum as H grows. To stop as near, a spring takes more rounds than fewer steps",
+        "FedAvg stops further from the minimum as H grows, and a spring brings it back. "
+        "To stop as near, a spring takes more rounds than fewer steps",
     )
     plots.sliders(_bowls, H=(1, 300), eta=(0.01, 0.9, 0.01), mu=(0.0, 10.0, 0.1))
 
@@ -168,27 +173,28 @@ def _price(ax: Axes) -> None:
     """How far from the minimum fewer steps and stiffer springs stop, and in how many rounds."""
     steps = {int(H): (int(H), 0.0) for H in np.geomspace(1, 80, 60)}
     springs = {mu: (200, mu) for mu in np.geomspace(0.25, 10, 40)}
-    for name, letter, curve, marked, shift in (
-        ("FedAvg", "H", steps, (1, 5, 20, 60), (-6, -12)),
-        ("FedProx", "μ", springs, (0.3, 1, 10), (7, 2)),
+    for name, letter, curve, marked, shift, side, needed_at in (
+        ("FedAvg", "H", steps, (5, 20, 60), (-7, -14), "right", (-9, -13)),
+        ("FedProx", "μ", springs, (0.3, 1, 10), (9, 3), "left", (10, 4)),
     ):
         look: dict[str, Any] = {"color": plots.colour(name)}
-        ax.semilogy(*np.transpose([_rest(*one) for one in curve.values()]), lw=2.5, **look)
+        points = np.array(sorted(_rest(*one) for one in curve.values()))
+        ax.semilogy(*points.T, lw=2.5, **look)
         for value in marked:
             place = _rest(value, 0.0) if letter == "H" else _rest(200, value)
-            ax.plot(*place, "o", ms=6, **look)
-            aside, side = ((7, -3), "left") if (letter, value) == ("H", 1) else (shift, "right" if letter == "H" else "left")
-            plots.label(ax, place, f"{letter} = {value:g}", aside, ha=side, size="small", **look)
-    ax.text(0.13, 2.35, "FedAvg, fewer steps", color=plots.colour("FedAvg"))
-    ax.text(0.3, 30, "FedProx, H = 200,\nstiffer springs", color=plots.colour("FedProx"))
+            ax.plot(*place, "o", ms=7, **look)
+            plots.label(ax, place, f"{letter} = {value:g}", shift, ha=side, **look)
+        needed = np.interp(0.1, *points.T)
+        ax.plot(0.1, needed, "D", ms=9, mfc="white", mew=2, **look)
+        plots.label(ax, (0.1, needed), f"{needed:.0f} rounds", needed_at, ha=side, weight="bold", **look)
+    start = _rest(1, 0.0)
+    ax.plot(*start, "o", ms=7, color=plots.colour("FedAvg"))
+    plots.label(ax, start, "H = 1", (9, -3), color=plots.colour("FedAvg"))
+    ax.text(0.23, 3.1, "FedAvg: fewer steps stop nearer", color=plots.colour("FedAvg"))
+    ax.text(0.24, 22, "FedProx, H = 200: stiffer springs stop nearer", color=plots.colour("FedProx"))
     ax.axvline(0.1, color="0.6", ls=":", zorder=0)
-    for name, curve in (("FedAvg", steps), ("FedProx", springs)):
-        distances, rounds = np.transpose(sorted(_rest(*one) for one in curve.values()))
-        needed = np.interp(0.1, distances, rounds)
-        ax.plot(0.1, needed, "D", ms=6, mfc="white", mew=1.5, color=plots.colour(name))
-        beside, side = ((7, 5), "left") if name == "FedProx" else ((-5, -9), "right")
-        plots.label(ax, (0.1, needed), f"{needed:.0f} rounds", beside, ha=side, size="small", color=plots.colour(name))
-    ax.set(xlabel="distance from the star", ylabel="rounds to 0.01 from the circle", xlim=(-0.065, 0.65), ylim=(2.2, 190))
+    ax.set(xlabel="how far from the star it stops", ylabel="rounds until it is there\n(within 0.01)")
+    ax.set(xlim=(-0.02, 0.65), ylim=(2.2, 190))
     ax.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
     ax.minorticks_off()
 
@@ -306,21 +312,69 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
     return figure
 
 
-@plots.described("Over rounds FedAvg learns faster with more local epochs, and slower with more uneven clients")
+@plots.described(
+    "Over rounds FedAvg learns faster with more local epochs, but not over epochs done, and slower with more uneven clients"
+)
 def over_rounds(by_epochs: Mapping[str, pd.DataFrame], by_beta: Mapping[str, pd.DataFrame]) -> Figure:
-    """FedAvg's accuracy over the rounds, with long and short rounds and with uneven and even clients.
+    """FedAvg's accuracy with long and short rounds, over rounds and over epochs, and with uneven and even clients.
 
     Of each row of a table the accuracy (%), [seeds, rounds]: a thin line for each seed, and their mean.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
-    for ax, curves, colours in ((left, by_epochs, EPOCHS), (right, by_beta, MIXES)):
-        for (name, accuracy), colour in zip(curves.items(), colours, strict=True):
-            ax.plot(accuracy.columns, accuracy.T, color=colour, lw=0.7, alpha=0.35)
-            ax.plot(accuracy.columns, accuracy.mean(), color=colour, lw=2.5, label=name)
-        ax.set(xlabel="communication round", xlim=(0, 60))
-        ax.legend(frameon=False, loc="lower right")
-    left.set(title="long rounds and short ones", ylabel="test accuracy (%)")
-    right.set(title="uneven clients and even ones")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.8), sharey=True)
+    for (name, accuracy), colour in zip(by_epochs.items(), EPOCHS, strict=True):
+        epochs, _, _ = name.partition(",")
+        for ax, of_round in ((left, 1), (middle, int(epochs.split()[0]))):
+            _mean_and_seeds(
+                ax, accuracy.columns * of_round, accuracy, colour, epochs if ax is left else f"{epochs} in a round"
+            )
+    for (name, accuracy), colour in zip(by_beta.items(), MIXES, strict=True):
+        rate = results.cell("digits-fedavg-beta", name).parameters["lr"]
+        _mean_and_seeds(right, accuracy.columns, accuracy, colour, f"{name}, η = {rate}")
+    left.set(title="long rounds and short ones", xlabel="communication round", xlim=(0, 60))
+    left.set(ylabel="test accuracy (%)")
+    middle.set(title="the same runs, by epochs", xlabel="epochs done at each client", xlim=(0, 200))
+    right.set(title="uneven clients and even ones", xlabel="communication round", xlim=(0, 60))
+    for ax in (left, middle, right):
+        ax.legend(frameon=False, loc="lower right", handlelength=1, fontsize="small" if ax is left else None)
+    return figure
+
+
+def _mean_and_seeds(ax: Axes, places: pd.Index, accuracy: pd.DataFrame, colour: str, words: str) -> None:
+    """A thin line for each seed, and a thick one for their mean; few places are marked by dots."""
+    ax.plot(places, accuracy.T, color=colour, lw=0.7, alpha=0.35)
+    ax.plot(places, accuracy.mean(), "-" if len(places) > 20 else ".-", color=colour, lw=2.5, label=words)
+
+
+@plots.described(
+    "Left: the accuracy of each method and seed, and the reported one. Right: differences to FedAvg with intervals; "
+    "only SCAFFOLD's in short runs lies above zero."
+)
+def within_a_seed(at_length: Mapping[str, Cell], short: Mapping[str, Cell]) -> Figure:
+    """Accuracies seed by seed at the paper's length, and differences to FedAvg there and in short runs."""
+    ax = scheme.accuracies(at_length)
+    figure = cast(Figure, ax.figure)
+    figure.set_size_inches(11.2, 4)
+    grid = figure.add_gridspec(1, 2, width_ratios=(1.15, 1))
+    ax.set_subplotspec(grid[0])
+    right = figure.add_subplot(grid[1])
+    right.axvline(0, color="0.6", lw=1, zorder=0)
+    rows = [
+        (name, cells, length)
+        for length, cells in (("paper's length", at_length), ("short runs", short))
+        for name in ("FedProx", "SCAFFOLD")
+    ]
+    for y, (name, cells, _) in enumerate(rows):
+        lead = results.compare(cells[name], cells["FedAvg"])
+        results.draw_lead(right, y, lead, plots.colour(name), across=True)
+        beside: dict[str, Any] = {"va": "bottom", "ha": "center", "color": plots.colour(name), "bbox": _WHITE}
+        right.text(cast(float, lead.mean), y - 0.2, results.numbers(lead), **beside)
+        reported, of_fedavg = cells[name].printed, cells["FedAvg"].printed
+        if cells is at_length and reported is not None and of_fedavg is not None:
+            right.plot(reported - of_fedavg, y, "o", zorder=3, **plots.PRINTED)
+    right.set_yticks(range(len(rows)), [f"{name},\n{length}" for name, _, length in rows])
+    right.set(ylim=(len(rows) - 0.5, -0.7), xlabel="difference to FedAvg (points), 95 % interval")
+    right.tick_params(axis="y", length=0)
+    right.spines["left"].set_visible(False)
     return figure
 
 

@@ -22,7 +22,6 @@ from fednb_lab.printed import reported_tables
 
 # findings that say that there is no difference, or give a number without a direction
 WITHOUT_DIRECTION = {
-    "fedprox-is-fedavg",
     "moon-start",
     "side-twins",
     "fednova-on-digits",

@@ -1,4 +1,4 @@
-"""Pictures of notebook 02: what the line and the pull do, how hard the pull is, do clients agree."""
+"""Pictures of notebook 02: what unit norm and the pull do, how hard the pull is, do clients agree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,6 @@ from fednb.papers.pictures import scheme
 from fednb.papers.pictures.foundations import history
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from torch import Tensor
 
 from fednb import plots, results
@@ -63,7 +62,7 @@ def _draw_bundle(ax: Axes, angles: Tensor, prototypes: Tensor, title: str) -> No
 
 
 def _colour(row: str) -> str:
-    """The colour of a row: here the control has one of its own."""
+    """The colour of a row: here FedAvg with unit norm has one of its own."""
     return CONTROL if row in ("FedAvg with the line", "FedAvg, z of length 1") else plots.colour(row)
 
 
@@ -78,8 +77,8 @@ def _mixed() -> Tensor:
 def _trained(images: Tensor, loss: str, steps: int = 400) -> tuple[Tensor, Tensor]:
     """The images [3, n, 2] after each step of gradient descent, [T, 3, n, 2], and the vectors [3, 2] that they see at last.
 
-    The loss is ``cross-entropy`` of an output layer, which learns, too; the same ``with the line``; or the ``pull`` alone,
-    whose vectors are the prototypes.
+    The loss is ``cross-entropy`` of an output layer, which learns, too; the same with ``unit norm``; or the ``pull``
+    alone, whose vectors are the prototypes.
     """
     z = images.flatten(0, 1).clone().requires_grad_()
     rows = 0.3 * torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
@@ -102,16 +101,16 @@ def _trained(images: Tensor, loss: str, steps: int = 400) -> tuple[Tensor, Tenso
 
 
 @plots.described(
-    "With the cross-entropy the points become about twice as long and end beside their arrow; with the line, and with "
+    "With the cross-entropy the points become about twice as long and end far from their arrow; with unit norm, and with "
     "the pull, they keep their length and turn onto it"
 )
 def toys() -> Figure:
-    """What the cross-entropy, without and with the line, and the pull alone do with free points in the plane."""
+    """What the cross-entropy, without and with unit norm, and the pull alone do with free points in the plane."""
     images = _mixed()
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.7))
     looks = {
         "cross-entropy": ("cross-entropy", plots.colour("FedAvg")),
-        "line": ("cross-entropy with the line", CONTROL),
+        "unit norm": ("cross-entropy, unit norm", CONTROL),
         "pull": ("pull alone", plots.colour("FedProc")),
     }
     for ax, (loss, (title, colour)) in zip(axes, looks.items(), strict=True):
@@ -121,18 +120,18 @@ def toys() -> Figure:
     return figure
 
 
-@plots.described("On the digits FedAvg with the line is most accurate, and FedProc without it least")
-def line_and_pull() -> Axes:
-    """Accuracies on the digits of the four methods that the line and the pull make.
+@plots.described("On the digits FedAvg with unit norm is most accurate, and FedProc without it least")
+def unit_norm_and_pull() -> Axes:
+    """Accuracies on the digits of the four methods that unit norm and the pull make.
 
     A column for each: a dot is a seed, a bar their mean.
     """
     _, ax = plt.subplots(figsize=(9, 3.6))
     rows = {
         "FedAvg": "FedAvg",
-        "FedAvg with the line": "FedAvg, z of length 1",
+        "FedAvg, unit norm": "FedAvg, z of length 1",
         "FedProc": "FedProc as printed",
-        "FedProc with the line": "FedProc, z of length 1",
+        "FedProc, unit norm": "FedProc, z of length 1",
     }
     for x, row in enumerate(rows.values()):
         _draw_column(ax, x, results.cell("digits-fedproc-control", row, "lr 0.03"), _colour(row))
@@ -161,8 +160,8 @@ def _draw_images(ax: Axes, path: Tensor, vectors: Tensor, shown: int = 1) -> Non
     ax.plot(*path[:, shown].permute(2, 0, 1), color=CLASSES[shown], lw=0.6, alpha=0.35)
     rings = {"facecolors": "white", "edgecolors": [CLASSES[shown]], "lw": 0.9, "zorder": 2.5}
     ax.scatter(*path[0, shown].T, s=18, **rings)
-    length = path[-1].norm(dim=-1).mean()
-    cosines = F.cosine_similarity(path[-1], vectors[:, None], dim=-1)
+    length = path[-1, shown].norm(dim=-1).mean()
+    cosines = F.cosine_similarity(path[-1, shown], vectors[shown], dim=-1)
     off = cosines.clamp(-1, 1).arccos().rad2deg().mean()
     ax.text(0, -2.1, f"length {length:.1f}, {off:.0f}° from its arrow", ha="center")
     ax.set(xlim=(-2.9, 2.9), ylim=(-2.2, 2.9), aspect="equal")
@@ -245,40 +244,37 @@ def _draw_pull_by_angle(ax: Axes) -> None:
 
 
 @plots.described(
-    "Where their prototypes are equally accurate, FedProc's clients at first agree better than FedAvg's, but they end "
-    "less accurate, without the line and with it"
+    "Over ten rounds the agreement of FedProc's clients is at or above FedAvg's, while the accuracy of its prototypes lags "
+    "far behind and nearly catches up; with unit norm FedAvg's clients end in better agreement"
 )
 def agreement() -> Figure:
-    """How well clients agree on their classes (degrees), over the accuracy (%) of the nearest prototype.
+    """How well clients agree on their classes (degrees), and how accurate (%) the nearest prototype is, over rounds.
 
-    A thin path is a seed, a thick one their mean, with numbers of rounds. Left without the line, right with it.
+    A thin line is a seed, a thick one their mean. With unit norm they are dashed.
     """
+    ends = {  # of a row: the name of its line, and how far above the line's end it stands in each panel
+        "FedAvg": ("FedAvg", (-9, -10)),
+        "FedProc": ("FedProc", (2, -15)),
+        "FedAvg with the line": ("FedAvg, unit norm", (0, 9)),
+        "FedProc with the line": ("FedProc, unit norm", (3, 1)),
+    }
     recorded = results.accuracies("digits-fedproc-agreement")
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharex=True, sharey=True)
-    for name in ("FedAvg", "FedProc", "FedAvg with the line", "FedProc with the line"):
-        accurate, agreed = (recorded[f"{name}, {measure}"] for measure in ("nearest", "agreement"))
-        ax, colour = axes[int("with the line" in name)], _colour(name)
-        for seed in accurate.index:
-            ax.plot(accurate.loc[seed], agreed.loc[seed], color=colour, lw=0.8, alpha=0.35)
-        path = list(zip(accurate.mean(), agreed.mean(), strict=True))
-        ax.plot(*np.transpose(path), "o-", color=colour, lw=2.5, ms=4)
-        ax.plot(*path[-1], "o", color=colour, ms=10)
-        _name_path(ax, path, name.removesuffix(" with the line"), colour)
-    for ax, title in zip(axes, ("without the line", "with the line"), strict=True):
-        ax.set(title=title, xlabel="test accuracy of the nearest prototype (%)")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.8))
+    for panel, (ax, measure) in enumerate(zip(axes, ("agreement", "nearest"), strict=True)):
+        for row, (name, shifts) in ends.items():
+            of_seeds = recorded[f"{row}, {measure}"]
+            look: dict[str, Any] = {"color": _colour(row), "ls": "--" if "unit norm" in name else "-"}
+            ax.plot(of_seeds.columns, of_seeds.T, lw=0.7, alpha=0.3, **look)
+            ax.plot(of_seeds.columns, of_seeds.mean(), lw=2.5, **look)
+            end = (of_seeds.columns[-1], of_seeds.mean().iloc[-1])
+            beside: dict[str, Any] = {"color": look["color"], "va": "center", "size": "small"}
+            plots.label(ax, end, name, (6, shifts[panel]), **beside)
+        ax.set(xlabel="communication round", xlim=(1, 10), ylim=(0, 105))
+        ax.set_xticks(range(1, 11))
         ax.grid(alpha=0.3)
-    axes[0].set(ylabel="agreement (degrees)")
+    axes[0].set(ylabel="agreement (degrees)", title="how well clients agree")
+    axes[1].set(ylabel="test accuracy (%)", title="how accurate the nearest prototype is")
     return figure
-
-
-def _name_path(ax: Axes, path: Sequence[tuple[float, float]], name: str, colour: str) -> None:
-    """Write a method's name beside its path, and the numbers of some rounds."""
-    upper = name == "FedProc"
-    beside: dict[str, Any] = {"color": colour, "ha": "right" if upper else "left"}
-    beside["path_effects"] = [withStroke(linewidth=3, foreground="white")]
-    for t in (2, 3, 5, len(path)):
-        plots.label(ax, path[t - 1], str(t), (-4, 6) if upper else (5, -14), **beside)
-    plots.label(ax, path[3], name, (-12, 6) if upper else (14, -6), **beside)
 
 
 @plots.described(
@@ -288,9 +284,9 @@ def why() -> Axes:
     """Accuracies on the digits of FedAvg, FedProc, and FedProc's pull beside the whole cross-entropy, and left out."""
     rows = {
         "FedAvg": ("cross-entropy alone\n(FedAvg)", plots.colour("FedAvg")),
-        "the pull joins": ("the pull beside\nall of it", VARIANT),
+        "the pull joins": ("joins: the pull\nbeside all of it", VARIANT),
         "FedProc": ("the pull in its place\n(FedProc)", plots.colour("FedProc")),
-        "the pull is absent": ("FedProc without\nits pull", VARIANT),
+        "the pull is absent": ("absent: FedProc\nwithout its pull", VARIANT),
     }
     _, ax = plt.subplots(figsize=(9, 3.4))
     for x, (row, (_, colour)) in enumerate(rows.items()):
@@ -306,14 +302,28 @@ def _look(name: str) -> dict[str, Any]:
     return {"color": _colour(name), "lw": 2, "ls": "--" if "length 1" in name else "-"}
 
 
-@plots.described("Accuracy stays low for some rounds and then rises; the cross-entropy falls far, the contrast much less")
+@plots.described(
+    "FedProc's accuracy stays low for some rounds, in which FedAvg's rises; the cross-entropy falls far, the contrast less"
+)
 def the_run(record: Mapping[str, Any], name: str, weight: Callable[[int, int], float]) -> Figure:
     """A run's accuracy, and the terms of its loss without the weights of FedProc's usual schedule.
 
-    ``weight``: α by the round and the number of rounds, if it begins at one.
+    On the digits FedAvg's accuracy with the same seed stands beside it, if it is recorded. ``weight``: α by the round and
+    the number of rounds, if it begins at one.
     """
     figure = history(record, name)
     given = record["settings"]
+    of_fedavg = results.accuracies("digits-fedproc-rounds")["FedAvg, T=40"]
+    if name != "FedAvg" and given["dataset"] == "digits" and given["seed"] in of_fedavg.index:
+        left = figure.axes[0]
+        known = of_fedavg.loc[given["seed"]].iloc[: given["num_rounds"]]
+        left.plot(known, color=plots.colour("FedAvg"), lw=2, zorder=0)
+        late = min(len(known), len(record["metrics"].get("accuracy", []))) // 2
+        if late:
+            above: dict[str, Any] = {"color": plots.colour("FedAvg"), "ha": "right", "size": "small"}
+            plots.label(left, (late, known.iloc[late - 1]), "FedAvg, recorded", (-8, 8), **above)
+            below: dict[str, Any] = {"color": plots.colour(name), "va": "top", "size": "small"}
+            plots.label(left, (late + 1, record["metrics"]["accuracy"][late]), name, (8, -4), **below)
     if name != "FedProc" or given["alpha_schedule"] != "linear" or given["first_round_ce"]:
         return figure
     num_rounds = given["alpha_rounds"] or given["num_rounds"]
@@ -331,22 +341,23 @@ def the_run(record: Mapping[str, Any], name: str, weight: Callable[[int, int], f
 
 
 @plots.described(
-    "Reported accuracies and three seeds each of FedAvg, SCAFFOLD, MOON, FedProc and the control: all but SCAFFOLD overlap"
+    "Reported accuracies and three seeds each of FedAvg, SCAFFOLD, MOON, FedProc and FedAvg with unit norm: all but "
+    "SCAFFOLD overlap"
 )
 def reproduced() -> Axes:
-    """The paper's accuracies on CIFAR-10 beside ours, and the control's."""
+    """The paper's accuracies on CIFAR-10 beside ours, and those of FedAvg with unit norm."""
     names = ("FedAvg", "SCAFFOLD", "MOON", "FedProc")
     cells = {name: results.cell("fedproc-2", name, "CIFAR-10") for name in names}
-    control = "FedAvg\nwith the line"
+    control = "FedAvg,\nunit norm"
     cells[control] = results.cell("fedproc-control", "FedAvg, z of length 1")
     return scheme.accuracies(cells, {control: CONTROL})
 
 
-@plots.described("FedProc starts far below FedAvg and the control, and after 50 rounds it has nearly caught up")
+@plots.described("FedProc starts far below FedAvg without and with unit norm, and after 50 rounds it has nearly caught up")
 def slow_start() -> Axes:
-    """FedProc over the rounds of the paper's table, beside FedAvg and the control: means, and bands."""
+    """FedProc over the rounds of the paper's table, beside FedAvg without and with unit norm: means, and bands."""
     ends = {  # of a line's name, where the axis ends
-        "FedAvg, z of length 1": ("FedAvg with the line", 9),
+        "FedAvg, z of length 1": ("FedAvg, unit norm", 9),
         "FedProc as printed": ("FedProc", 0),
         "FedAvg": ("FedAvg", -9),
     }

@@ -19,7 +19,6 @@ from fednb.leads import interval
 
 _CLASSES = ("#440154", "#21918c", "#c25e00")  # a colour for each of three classes
 _SECTOR = 30  # degrees to both sides of a class's arrow, in which its images lie
-_BELOW: dict[str, Any] = {"ha": "center", "va": "top", "size": "small"}
 _CLIENTS = 10  # of the sketch
 _TURNED = np.array([-20, -2, 16, 33, 47, 59, 71, 85, 103, 132])  # where each of them sees one class, in degrees
 _MEANS = np.stack([np.cos(np.radians(_TURNED)), np.sin(np.radians(_TURNED))], 1)
@@ -28,41 +27,57 @@ _WANTED = 45  # degrees from the direction of the mean to the star
 
 
 @plots.described(
-    "Accuracy over the rounds at two rates: with the weight 1 shared means save a round or less to 80 %, with 5 two at the"
-    " smaller rate and none at the larger one; unit norm saves as many"
+    "Accuracy over the rounds at two rates, and rounds saved to 80 %: at the smaller rate shared means save a round or less,"
+    " with five times the weight about two, and own means none; at the larger rate nobody saves a round, and five times the"
+    " weight costs some; unit norm saves two, and nearly one"
 )
 def over_rounds() -> Figure:
     """Accuracy over the rounds at two rates, means of ten seeds: class means of one kind or none, or unit norm.
 
-    Beside each name stands how many rounds it saves to 80 % over FedAvg, in pairs, with the 95 % interval.
+    Below, how many rounds each saves to 80 % over FedAvg, in pairs, with the 95 % interval.
     """
     of_rates = {"0.01": "digits-fedssc-own", "0.03": "digits-fedssc-rate"}
     everybody = {"0.01": "all devices", "0.03": "without l_moon, k=10"}
-    rows = {
-        "no means (FedAvg)": "FedAvg",
-        "a client's own": "its own means",
-        "one drawn client's": "one drawn device",
-        "one drawn client's, μ_glob = 5": "one drawn device, mu_glob=5",
-        "those of all": "",
-        "no means, unit norm": "FedAvg, z of length 1",
-    }
     green = plots.colour("FedSSC")
-    looks = [(plots.colour("FedAvg"), "-"), (green, ":"), (green, "-"), ("black", "-"), (green, "--"), (CONTROL, "-")]
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    rows = {  # by row of the table: name, colour and dashes
+        "FedAvg": ("no means (FedAvg)", plots.colour("FedAvg"), "-"),
+        "its own means": ("a client's own", green, ":"),
+        "one drawn device": ("one drawn client's", green, "-"),
+        "": ("those of all", green, "--"),
+        "its own means, mu_glob=5": ("a client's own, weight 5", "black", ":"),
+        "one drawn device, mu_glob=5": ("one drawn client's, weight 5", "black", "-"),
+        "FedAvg, z of length 1": ("no means, unit norm", CONTROL, "-"),
+    }
+    sizes: dict[str, Any] = {"figsize": (10, 7), "height_ratios": (1.25, 1)}
+    figure, axes = plt.subplots(2, 2, sharey="row", layout="constrained", **sizes)
     of_weights = results.accuracies("digits-fedssc-own-weight")
-    for ax, (rate, table) in zip(axes, of_rates.items(), strict=True):
+    for (above, below), (rate, table) in zip(axes.T, of_rates.items(), strict=True):
         fedavg = _round_at(80, of_weights[f"FedAvg, lr={rate}"])
-        ax.axhline(80, color="0.85", lw=1)
-        for (label, row), (colour, dashes) in zip(rows.items(), looks, strict=True):
+        above.axhline(80, color="0.85", lw=1)
+        below.axvline(0, color=plots.colour("FedAvg"), lw=1.5, zorder=0)
+        for y, (row, (_, colour, dashes)) in enumerate(rows.items()):
             of_seeds = of_weights[f"{row}, lr={rate}"] if row else results.accuracies(table)[everybody[rate]]
-            saved = ""
-            if row != "FedAvg":
-                mean, half = interval((fedavg - _round_at(80, of_seeds)).tolist())
-                saved = f": {mean:+.1f} ± {half:.1f}".replace("-", "−")
-            ax.plot(of_seeds.mean(), dashes, color=colour, lw=2, label=f"{label}{saved}")
-        ax.set(title=f"η = {rate}", xlabel="round")
-        ax.legend(title="rounds saved to 80 %", loc="lower right", frameon=False, fontsize="small")
-    axes[0].set_ylabel("accuracy (%)")
+            above.plot(of_seeds.mean(), dashes, color=colour, lw=2)
+            if row == "FedAvg":
+                continue
+            mean, half = interval((fedavg - _round_at(80, of_seeds)).tolist())
+            face = colour if abs(mean) > half else "white"
+            below.errorbar(mean, y, xerr=half, fmt="o", color=colour, mfc=face, ms=6, capsize=3)
+            number = f"{mean:+.1f} ± {half:.1f}".replace("-", "−")
+            right: dict[str, Any] = {"ha": "right", "va": "center", "transform": below.get_yaxis_transform()}
+            below.text(1, y, number, color=colour, **right)
+        above.set(title=f"η = {rate}", xlabel="round", xticks=range(1, 11))
+        below.set(xlabel="rounds saved to 80 %, over FedAvg", xlim=(-5.6, 6.2), xticks=(-4, -2, 0, 2), ylim=(6.6, -0.6))
+        below.tick_params(axis="y", length=0)
+        below.spines["left"].set_visible(False)
+    axes[0, 0].set_ylabel("accuracy (%)")
+    last = axes[1, 0]
+    last.set_yticks(range(len(rows)), [name for name, *_ in rows.values()])
+    last.tick_params(axis="y", pad=38)  # left of it a sample of each line
+    for y, (tick, (_, colour, dashes)) in enumerate(zip(last.get_yticklabels(), rows.values(), strict=True)):
+        tick.set_color(colour)
+        sample: dict[str, Any] = {"transform": last.get_yaxis_transform(), "clip_on": False}
+        last.plot([-0.09, -0.01], [y, y], dashes, color=colour, lw=2, **sample)
     return figure
 
 
@@ -234,28 +249,31 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 )
 def two_clients(after: int = 5) -> Figure:
     """How three classes part that two clients have two by two: sectors of a circle, and accuracy over the rounds."""
-    figure, axes = plt.subplots(1, 5, figsize=(12.5, 3.2), width_ratios=(1, 1, 1, 1, 1.5), layout="constrained")
-    ways = {"FedAvg": "FedAvg", "own": "own means", "shared": "shared vectors"}
-    colours = (plots.colour("FedAvg"), "0.6", plots.colour("FedSSC"))
+    figure = plt.figure(figsize=(10, 6.6), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.15))
+    circles = above.subplots(1, 5)
     start, (first, *_) = where_classes_go("FedAvg", 0)
-    _three_classes(axes[0], start[0])
-    axes[0].set_title("start")
-    axes[0].text(0, -1.25, f"A has 0 and 1,\nB has 1 and 2\n{first:.0f} % right", **_BELOW)
-    labels = {"FedAvg": (5.2, 61), "own": (6.2, 72), "shared": (4.2, 91)}
-    for ax, (way, title), colour in zip(axes[1:], ways.items(), colours, strict=False):
+    _three_classes(circles[0], start[0])
+    circles[0].set_title("start")
+    circles[0].text(0, -1.25, f"A has 0 and 1,\nB has 1 and 2:\n{first:.0f} % right", ha="center", va="top")
+    ax = below.subplots()
+    ways = {  # name, colour, dashes, and where the name stands at its line
+        "FedAvg": ("FedAvg", plots.colour("FedAvg"), "-", (6.3, 70)),
+        "own": ("own means", "0.55", "--", (5.2, 82)),
+        "shared": ("shared vectors", plots.colour("FedSSC"), "-", (5.2, 91)),
+        "fixed": ("fixed directions (nothing is sent)", "black", ":", (0.2, 108)),
+    }
+    for circle, (way, (name, colour, dashes, place)) in zip(circles[1:], ways.items(), strict=True):
         path, accuracy = where_classes_go(way)
         dark = colour if way != "own" else "0.4"
-        _three_classes(ax, path[after])
-        ax.set_title(title, color=dark)
-        ax.text(0, -1.25, f"after {after} rounds\n{accuracy[after]:.0f} % right", **_BELOW)
-        axes[4].plot(accuracy[:16], "--" if way == "own" else "-", color=colour, lw=2)
-        axes[4].text(*labels[way], title, color=dark, size="small", va="center")
-    _, accuracy = where_classes_go("fixed")
-    axes[4].plot(accuracy[:16], ":", color=CONTROL, lw=2)
-    axes[4].text(2.2, 105, "fixed directions, nothing sent", color=CONTROL, size="small", va="center")
-    axes[4].axvline(after, color="0.8", lw=1, zorder=0)
-    axes[4].set(xlabel="communication round", ylabel="accuracy (%)", ylim=(25, 110))
-    axes[4].set(xticks=(0, 5, 10, 15), yticks=(33, 67, 100))
+        _three_classes(circle, path[after])
+        circle.set_title(name.partition(" (")[0], color=dark)
+        circle.text(0, -1.25, f"after {after} rounds:\n{accuracy[after]:.0f} % right", ha="center", va="top")
+        ax.plot(accuracy[:16], dashes, color=colour, lw=2.5)
+        ax.text(*place, name, color=dark, va="center")
+    ax.axvline(after, color="0.8", lw=1, zorder=0)
+    ax.set(xlabel="communication round", ylabel="accuracy (%)", ylim=(25, 113), xlim=(0, 15))
+    ax.set(xticks=(0, 5, 10, 15), yticks=(33, 67, 100))
     return figure
 
 
@@ -268,7 +286,7 @@ def _three_classes(ax: Axes, angles: np.ndarray) -> None:
         ax.plot(*np.transpose([(0, 0), _on_circle(angles[k])]), color=_CLASSES[k], lw=2.5)
         text: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold"}
         ax.text(*(1.2 * _on_circle(place)), str(k), color=_CLASSES[k], **text)
-    ax.set(xlim=(-1.3, 1.3), ylim=(-2.1, 1.35), aspect="equal")
+    ax.set(xlim=(-1.3, 1.3), ylim=(-2.2, 1.35), aspect="equal")
     ax.axis("off")
 
 

@@ -79,14 +79,14 @@ class Plane:
     need not wait.
     """
 
-    def __init__(self, lam: float, holders: int = 2, per_class: int = 20) -> None:
+    def __init__(self, lam: float, clients: int = 2, per_class: int = 20) -> None:
         digits = data.load("digits")
         draws = np.random.default_rng(1)
         self.lam = lam
         self.weights: list[list[np.ndarray]] = []
         self.images: list[np.ndarray] = []
         self.labels: list[np.ndarray] = []
-        for client in range(holders):
+        for client in range(clients):
             classes = (0, 1, 2) if client % 2 == 0 else (1, 2, 3)
             chosen = []
             for k in classes:
@@ -164,7 +164,7 @@ class Plane:
 @plots.described("Alone, one client has its ones where the other has its twos; with FedProto they meet at the stars")
 def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
     """Two clients over rounds: alone in the upper row, with FedProto in the lower one."""
-    fig, axes = plt.subplots(2, len(rounds), figsize=(10.8, 5.8), sharex="row", sharey="row")
+    fig, axes = plt.subplots(2, len(rounds), figsize=(10.8, 6), sharex="row", sharey="row", gridspec_kw={"hspace": 0.08})
     for row, lam, name in zip(axes, (0.0, 0.1), ("each alone", "FedProto"), strict=True):
         plane = Plane(lam)
         done = 0
@@ -221,16 +221,16 @@ def weights(lams: Sequence[float] = (0, 0.01, 0.1, 1)) -> Figure:
     return fig
 
 
-def weight_to_move(log10_of_lam: float = -1.0, holders: int = 2) -> None:
-    """Show one frame of `weights`, for so many holders of a class: what sliders call."""
+def weight_to_move(log10_of_lam: float = -1.0, clients: int = 2) -> None:
+    """Show one frame of `weights`, for so many clients: what sliders call."""
     ax = plt.figure(figsize=(5, 4.4)).subplots()
     lam = 10**log10_of_lam
-    _after_all_rounds(ax, lam, holders)
-    plots.show(ax, f"Means and stars at λ = {lam:.3g} with {holders} holders of a class")
+    _after_all_rounds(ax, lam, clients)
+    plots.show(ax, f"Images and stars at λ = {lam:.3g} with {clients} clients")
 
 
-def _after_all_rounds(ax: Axes, lam: float, holders: int = 2) -> Plane:
-    plane = Plane(lam, holders)
+def _after_all_rounds(ax: Axes, lam: float, clients: int = 2) -> Plane:
+    plane = Plane(lam, clients)
     for _ in range(_ROUNDS):
         plane.round()
     plane.draw(ax, f"λ = {lam:.3g}")
@@ -281,7 +281,7 @@ def rates() -> Axes:
         for place, mean, one in zip(places, means, cells, strict=True):
             ax.plot([place] * len(one.values), one.values, "o", ms=3, color=colour, alpha=0.4, mew=0)
             if one.diverged:
-                lost = f"{one.statuses.count('diverged')} of {len(one.statuses)}\ndiverged"
+                lost = f"mean of {len(one.values)}:\n{one.statuses.count('diverged')} diverged"
                 plots.label(ax, (place, mean), lost, (8, 0), va="center", ha="left", size=9, color=colour)
     ax.set_xscale("log")
     ax.set_xticks(etas, [f"{eta:g}" for eta in etas])
@@ -328,17 +328,29 @@ def _gains(ax: Axes) -> None:
 # --- recorded runs
 
 
-@plots.described("Each seed's line is nearly flat from λ = 0 to λ = 4: the pull changes accuracy by less than seeds do")
-def ladder() -> Axes:
-    """Accuracy (%) on the digits over λ, a line for each seed and their mean."""
-    ax = plt.figure(figsize=(6.4, 3.2)).subplots()
+@plots.described(
+    "Each seed's line is nearly flat from λ = 0 to λ = 4: the pull changes accuracy by less than seeds do; beside them the"
+    " end of the run above, for both kinds of answers"
+)
+def ladder(metrics: Mapping[str, Sequence[float]]) -> Axes:
+    """Accuracy (%) on the digits over λ, a line for each seed and their mean, and where the run of ``metrics`` ends."""
+    ax = plt.figure(figsize=(7.4, 3.4)).subplots()
     columns = ("λ=0 (Local)", "λ=0.1", "λ=1", "λ=4")
     cells = [results.cell("digits-fedproto-lam", row, "Digits") for row in columns]
     for seed in cells[0].by_seed:
         ax.plot(range(len(cells)), [one.by_seed[seed] for one in cells], "o-", color=_SUM, ms=4, lw=1, alpha=0.4)
     ax.plot(range(len(cells)), [one.mean for one in cells], color="black", lw=3)
-    ax.set_xticks(range(len(cells)), ["0, each alone", "0.1", "1", "4"])
-    ax.set(xlabel="weight λ of the pull", ylabel="accuracy (%)")
+    ends = {"by the classifier": "accuracy", "by the nearest star": "accuracy/prototype"}
+    found = {words: metrics[name][-1] for words, name in ends.items() if name in metrics}
+    close = np.ptp([*found.values()]) < 0.3
+    for words, end in found.items():
+        star = "star" in words
+        look: dict[str, Any] = {"mfc": "white", "ms": 15} if star else {"ms": 8}
+        ax.plot(len(cells), end, "*" if star else "o", color=_SUM, **look)
+        shift = (11, (6 if star else -6) if close else 0)
+        plots.label(ax, (len(cells), end), words, shift, va="center", size=10)
+    ax.set_xticks(range(len(cells) + 1), ["0, each alone", "0.1", "1", "4", "the run above"])
+    ax.set(xlabel="weight λ of the pull", ylabel="accuracy (%)", xlim=(-0.3, len(cells) + 1.2))
     ax.set_title(f"digits: {len(cells[0].values)} seeds, and their mean (black)", size=12)
     return ax
 
@@ -372,9 +384,10 @@ def printed_spreads(share: float) -> Figure:
             ax.plot([0, 1], [spread, as_code.by_seed[seed]], "o-", color=_SUM, alpha=0.6)
         predicted = share * np.mean(by_client.values)
         ax.plot([0.85, 1.15], [predicted, predicted], color="black", lw=2, label="predicted")
-        ax.plot(1, as_code.printed, "o", **plots.PRINTED, label="reported")
-        ax.set_xticks([0, 1], ["each client\nby itself", "as the code\ncounts"])
-        ax.set(title=f"n = {n} classes a client", xlim=(-0.3, 1.3), ylim=(0, None))
+        ax.plot(2, as_code.printed, "o", **plots.PRINTED)
+        ax.plot([1, 2], [as_code.printed] * 2, color="0.25", lw=1, ls=":")
+        ax.set_xticks([0, 1, 2], ["ours, each\nby itself", "ours, as the\ncode counts", "the paper\nreports"])
+        ax.set(title=f"n = {n} classes a client", xlim=(-0.4, 2.4), ylim=(0, None))
     axes[0].set_ylabel("± over clients (points)")
     axes[-1].legend(frameon=False, loc="upper right")
     return fig

@@ -37,29 +37,49 @@ _ASKED = {  # how a table of these answers ends: words, and how far below its ro
 
 
 @plots.described(
-    "Six drawings of a server above three clients. Grey layers travel, coloured ones stay: none travels with SOLO,"
-    " only points with FedProto, the lower layers with FedPer and FedRep, all with FeSEM, which has two models, and FedAvg"
+    "Seven drawings of a server above three clients. Grey layers travel, coloured ones stay: none travels with SOLO and the"
+    " control, only points with FedProto, the lower layers with FedPer and FedRep, all with FeSEM, which has two models, and"
+    " FedAvg. Bars below: in rounds 1 to 20 the control is ahead of SOLO most, FedProto less so, and whoever sends layers is"
+    " behind; after round 60 FedAvg is ahead"
 )
 def what_travels() -> Figure:
-    """A server above three clients, for each method: the layers that travel, and how many numbers a client gets."""
-    figure, axes = plt.subplots(1, 6, figsize=(13, 4.2))
-    received = _numbers_received()
+    """A server above three clients, for each method: what travels, how many numbers a client gets, and the gain."""
     texts = {
         "SOLO": "nothing",
-        "FedProto": "a point per class",
-        "FedPer": "the body",
-        "FedRep": "the body,\ntrained after the head",
+        "control": "nothing: all points\nare zero",
+        "FedProto": "a point per class,\nmade at the dots",
+        "FedPer": "the body: layers\nbelow the dashes",
+        "FedRep": "the body, trained\nafter the head",
         "FeSEM": "everything,\nwithin a cluster",
         "FedAvg": "everything",
     }
-    for ax, (name, text) in zip(axes, texts.items(), strict=True):
+    figure, (above, below) = plt.subplots(2, len(texts), figsize=(13, 6.2), height_ratios=(3.9, 1.7), sharey="row")
+    received = _numbers_received()
+    for ax, bars, (name, text) in zip(above, below, texts.items(), strict=True):
         _method(ax, name)
         ax.set_title(name)
-        ax.text(2, -0.35, text, ha="center", va="top", size=11)
-        ax.text(2, -1.5, f"{received[name]:,} numbers", ha="center", va="top", size=11, color="0.4")
+        ax.text(2, -0.35, text, ha="center", va="top", size=10.5)
+        ax.text(2, -1.6, f"{received[name]:,} numbers", ha="center", va="top", size=10.5, color="0.4")
         ax.set(xlim=(0, 4), ylim=(-2.1, 5.4))
         ax.axis("off")
+        _gained(bars, name)
+    below[0].set_ylabel("points of accuracy\nahead of SOLO")
     return figure
+
+
+def _gained(ax: Axes, name: str) -> None:
+    """A bar for the lead over training alone, among own classes, in rounds 1 to 20, and one for that after round 60."""
+    row = _ZERO if name == "control" else name
+    ax.axhline(0, color="0.4", lw=1)
+    for x, rounds in enumerate((range(1, 21), [60])):
+        if name == "SOLO":
+            ax.text(x, 0.6, "0", ha="center", size=10)
+            continue
+        lead = _on_digits(rounds, "-local", row)
+        ax.bar(x, lead.mean, yerr=lead.half_width, color=_look(row), width=0.6, ecolor="0.5", capsize=3, alpha=0.85)
+    ax.set_xticks([0, 1], ["rounds\n1 to 20", "round\n60"])
+    ax.set(xlim=(-0.6, 1.6))
+    ax.tick_params(axis="x", length=0)
 
 
 def _numbers_received() -> dict[str, int]:
@@ -72,21 +92,25 @@ def _numbers_received() -> dict[str, int]:
     classes, width = network.classifier.weight.shape
     whole = sum(sizes.values())
     points = classes * (width + 1)
-    return {"SOLO": 0, "FedProto": points, "FedPer": body, "FedRep": body, "FeSEM": whole, "FedAvg": whole}
+    return {"SOLO": 0, "control": 0, "FedProto": points, "FedPer": body, "FedRep": body, "FeSEM": whole, "FedAvg": whole}
 
 
 def _method(ax: Axes, name: str) -> None:
     """What the server has, and three clients with their layers."""
-    shared = {"SOLO": 0, "FedProto": 0, "FedPer": 2, "FedRep": 2}.get(name, _LAYERS)
+    shared = {"SOLO": 0, "control": 0, "FedProto": 0, "FedPer": 2, "FedRep": 2}.get(name, _LAYERS)
     for i, (x, colour) in enumerate(zip(_PLACES, _CLIENTS, strict=True)):
         of_group = _GROUP if name == "FeSEM" and i == 2 else _COMMON
         _layers(ax, x, 0.0, [of_group] * shared + [colour] * (_LAYERS - shared))
-        if name != "SOLO":
+        if name not in ("SOLO", "control"):
             top = 2.0 + 0.45 * (x - 2.0)
             ax.annotate("", (top, 3.15), (x, 1.8), arrowprops={"arrowstyle": "<->", "color": "0.4"})
+    if name in ("control", "FedProto"):  # where representations are
+        ax.plot([0.2, 3.8], [0.41 * 3 - 0.025] * 2, ":", color="black", lw=2)
+    if name in ("FedPer", "FedRep"):  # where the network is cut
+        ax.plot([0.2, 3.8], [0.41 * 2 - 0.025] * 2, "--", color="black", lw=1.5)
     if name == "FedRep":  # what is trained first, and what second
-        ax.text(0.15, 1.2, "1", ha="center", va="center", weight="bold")
-        ax.text(0.15, 0.38, "2", ha="center", va="center", weight="bold")
+        ax.text(0.1, 1.25, "1", ha="center", va="center", weight="bold")
+        ax.text(0.1, 0.36, "2", ha="center", va="center", weight="bold")
     if name == "FedProto":
         places = ((1.3, 3.6), (2.1, 4.4), (2.8, 3.7), (1.7, 4.9))
         for x, y in places:
@@ -111,19 +135,51 @@ def _layers(ax: Axes, x: float, y: float, colours: Sequence[str]) -> None:
 )
 def learning() -> Figure:
     """Mean points ahead of training alone in the recorded runs, over rounds: among all classes, and among own ones."""
-    figure, axes = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(12.5, 4.6), sharey=True)
+    axes[0].set_ylim(-39, 31)
+    names = {
+        "FedProto": "points: FedProto",
+        "FedPer": "body: FedPer",
+        "FedRep": "body: FedRep (thin)",
+        "FedAvg": "whole: FedAvg",
+        "FeSEM": "whole: FeSEM (thin)",
+    }
     for ax, (asked, (title, *_)) in zip(axes, _ASKED.items(), strict=True):
+        ax.axvspan(1, 20, color="0.94", zorder=0)
         curves = {row: values.mean() for row, values in results.accuracies(f"{_DIGITS}{asked}").items()}
-        alone = curves.pop("nothing")
-        ax.plot(alone.index, 0 * alone, lw=2, label="SOLO", color=plots.colour("SOLO"), zorder=1)
-        zero = curves.pop(_ZERO)
-        ax.plot(zero.index, zero - alone, "--", lw=2, label="pulled to zero", color=_look(_ZERO))
-        for name, mean in curves.items():
-            ax.plot(mean.index, mean - alone, lw=2, label=name, color=plots.colour(name))
+        alone = curves["nothing"]
+        ax.plot(alone.index, 0 * alone, lw=2, label="nothing: SOLO", color=plots.colour("SOLO"), zorder=1)
+        zero = curves[_ZERO]
+        ax.plot(zero.index, zero - alone, "--", lw=3, label="the control, zero", color=_look(_ZERO))
+        for name, words in names.items():
+            lead = curves[name] - alone
+            ax.plot(lead.index, lead, lw=1.2 if "thin" in words else 3, label=words, color=plots.colour(name))
+            ax.plot(60, lead[60], "o", ms=5, color=plots.colour(name))
         plots.label_ends(ax)
+        look: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "va": "top", "size": 10, "color": "0.35"}
+        ax.text(10.5, 0.99, "rounds 1 to 20", ha="center", **look)
+        ax.text(60, 0.99, "round 60", ha="right", **look)
         ax.set(title=f"answers with {title}", xlabel="communication round")
-        ax.grid(alpha=0.3)
     axes[0].set_ylabel("points ahead of training alone")
+    return figure
+
+
+@plots.described(
+    "With FedPer a client is mostly a little better with the new average body than with the one it has trained; with FedRep"
+    " it is worse by many points for most of the rounds"
+)
+def outdated(seen: Mapping[str, tuple[Any, Any]]) -> Figure:
+    """Accuracy after each round, for each method with the body just trained, and with the new average of bodies."""
+    figure, axes = plt.subplots(1, len(seen), figsize=(11, 3.6), sharey=True)
+    for ax, (name, (trained, averaged)) in zip(axes, seen.items(), strict=True):
+        rounds, colour = np.arange(1, len(trained) + 1), plots.colour(name)
+        ax.vlines(rounds, trained, averaged, color="0.75", lw=1)
+        ax.plot(rounds, trained, "o-", ms=4, lw=1.5, color=colour, label="with the body it has just trained")
+        ax.plot(rounds, averaged, "s--", ms=4, mfc="white", lw=1.5, color="black", label="with the new average body")
+        ax.set(title=f"{name}, one run", xlabel="communication round")
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        ax.legend(frameon=False, loc="lower right")
+    axes[0].set_ylabel("accuracy among own digits (%)")
     return figure
 
 

@@ -119,33 +119,42 @@ def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
 
 
 @plots.described(
-    "Left, MOON with a small mu stops nearer to the minimum than FedAvg, as the push moves the unsure client further; "
-    "right, with mu = 3 it arrives later"
+    "Left, MOON with mu = 0.7 stops nearer to the minimum than FedAvg, as the push moves the unsure client further, and "
+    "with mu = 3 it jumps; right, with mu = 0.7 it is first behind FedAvg and then ahead, with mu = 3 far behind"
 )
 def help_and_harm(
-    near: Mapping[float, np.ndarray], far: Mapping[float, np.ndarray], ends: np.ndarray, pushed: np.ndarray
+    between: Mapping[float, np.ndarray], outside: Mapping[float, np.ndarray], ends: np.ndarray, pushed: np.ndarray
 ) -> Figure:
-    """The global direction over rounds, of the same clients from a near and from a far start.
+    """The same clients from a start between their goals and from one outside both, by the weight μ.
 
-    Both by the weight μ, in degrees, [rounds + 1]; the best direction is -51°. Beside the first
-    stand both clients' ends of FedAvg's last round, and where the push moves them, in degrees, [2].
+    Paths of the global direction are in degrees, [rounds + 1]; the best direction is -51°. Beside the
+    first stand both clients' ends of FedAvg's last round, and where the push moves them, in degrees, [2].
+    Of the second is drawn how much nearer to the best direction MOON is than FedAvg.
     """
     minimum = np.degrees(np.arctan2(-np.sin(np.radians(60)), 1.4 * np.cos(np.radians(60))))
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(1.35, 1))
-    for ax, paths, start in zip(axes, (near, far), ("near the minimum", "far away"), strict=True):
-        for mu, path in reversed(list(paths.items())):  # FedAvg last, on top of what agrees with it
-            look: dict[str, Any] = {"color": plots.colour("MOON" if mu else "FedAvg")}
-            style = "--" if mu == 3 else "-"
-            words = f"MOON, μ = {mu:g}" if mu else "FedAvg"
-            ax.plot(path, style, marker=".", lw=1.6, label=words, **look)
-        ax.axhline(minimum, color="0.5", lw=1)
-        ax.plot(len(path) - 0.4, minimum, "*", ms=16, color="black", clip_on=False)
-        ax.set(title=f"the same clients, from {start}", xlabel="rounds done", ylabel="direction of z_glob (degrees)")
-        ax.margins(y=0.16)
-        plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, -13))
-    axes[1].legend(frameon=False, fontsize="small", loc="upper right", reverse=True)
-    axes[1].set_xticks(range(0, 16, 3))
-    _draw_pushed_ends(axes[0], near[0][-1], ends, pushed)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(1.35, 1))
+    fedavg, moon = plots.colour("FedAvg"), plots.colour("MOON")
+    for mu, path in reversed(list(between.items())):  # FedAvg last, on top of what agrees with it
+        look: dict[str, Any] = {"color": moon if mu else fedavg, "ls": "--" if mu == 3 else "-"}
+        left.plot(path, marker=".", lw=1.6, label=f"MOON, μ = {mu:g}" if mu else "FedAvg", **look)
+        if not mu:
+            continue
+        lead = abs(outside[0] - minimum) - abs(outside[mu] - minimum)
+        right.plot(lead, marker=".", lw=1.6, **look)
+        place = (len(lead) - 1, lead[-2:].mean())
+        plots.label(right, place, f"MOON,\nμ = {mu:g}", (7, 0), color=moon, va="center")
+    left.axhline(minimum, color="0.5", lw=1)
+    left.plot(len(path) - 0.4, minimum, "*", ms=16, color="black", clip_on=False)
+    left.set(title="starting between their goals", xlabel="rounds done", ylabel="direction of z_glob (degrees)")
+    left.margins(y=0.16)
+    plots.label(left, (0.2, minimum), "the minimum of the sum", (0, -13))
+    left.legend(frameon=False, fontsize="small", loc="upper center", reverse=True)
+    _draw_pushed_ends(left, between[0][-1], ends, pushed)
+    right.axhline(0, color=fedavg, lw=1.6)
+    plots.label(right, (1.3, 0), "as near as FedAvg", (0, 5), color=fedavg, fontsize="small")
+    right.set(title="starting outside both goals", xlabel="rounds done", xlim=(-0.5, 18.5))
+    right.set_ylabel("MOON is nearer to the minimum\nthan FedAvg by (degrees)")
+    right.set_xticks(range(0, 16, 3))
     return figure
 
 
@@ -160,7 +169,7 @@ def _draw_pushed_ends(ax: Axes, at_rest: float, before: np.ndarray, after: np.nd
         push = {"arrowstyle": "-|>", "color": plots.colour("MOON"), "lw": 2}
         ax.annotate("", (18.3, end), (18.3, start), arrowprops=push)
         plots.label(ax, (17.6, start), name, (0, shift), ha="center", fontsize="small")
-    plots.label(ax, (18.3, after[1]), "push", (6, 4), color=plots.colour("MOON"), fontsize="small")
+    plots.label(ax, (18.3, (before[1] + after[1]) / 2), "push", (6, 4), color=plots.colour("MOON"), fontsize="small")
     ax.set_xlim(right=22)
     ax.set_xticks(range(0, 16, 3))
 
@@ -232,34 +241,38 @@ def ways(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
 
 
 @plots.described(
-    "Left, on IID digits MOON with mu = 1 falls far behind FedAvg and comes back, with mu = 5 it stays far behind, and with "
-    "mu = 0.1 nothing is seen. Right, on uneven classes the push alone is far below all the others"
+    "Left, on IID digits MOON with mu = 1 falls far behind FedAvg and comes back, on uneven classes less far; with "
+    "mu = 5 it stays far behind, and with mu = 0.1 nothing is seen. Right, on uneven classes the push alone is far "
+    "below all the others"
 )
 def on_the_digits() -> Figure:
     """MOON − FedAvg on IID digits by μ, and the accuracies of MOON's parts on uneven classes."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.0))
-    curves = results.accuracies("digits-moon-iid")
-    fedavg = curves["mu=0 (FedAvg)"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.3))
+    curves, uneven = results.accuracies("digits-moon-iid"), results.accuracies("digits-moon")
+    fedavg, colour = curves["mu=0 (FedAvg)"], plots.colour("MOON")
     left.axhline(0, color=plots.colour("FedAvg"), lw=1.4, zorder=0)
     for mu, style in (("0.1", ":"), ("1", "-"), ("5", "--")):
         difference = curves[f"mu={mu}"] - fedavg
         mean, half = np.transpose([interval(difference[t]) for t in difference])
-        left.plot(difference.columns, mean, style, color=plots.colour("MOON"), lw=2)
-        band: dict[str, Any] = {"color": plots.colour("MOON"), "alpha": 0.15, "lw": 0}
-        left.fill_between(difference.columns, mean - half, mean + half, **band)
+        left.plot(difference.columns, mean, style, color=colour, lw=2)
+        left.fill_between(difference.columns, mean - half, mean + half, color=colour, alpha=0.15, lw=0)
         place = (difference.columns[-1], mean[-1] - (4 if mu == "1" else -3 if mu == "0.1" else 0))
-        plots.label(left, place, f"μ = {mu}", (5, -4), color=plots.colour("MOON"))
-    rounds = [1, 2, 4, 6, 8, 10]
+        plots.label(left, place, f"μ = {mu}", (5, -4), color=colour)
+    difference = (uneven["MOON"] - uneven["FedAvg"]).mean()
+    left.plot(difference.index, difference, "o-", color=colour, mfc="white", ms=5, lw=1.2)
+    there = {"arrowprops": {"arrowstyle": "-", "color": colour, "lw": 0.8}, "color": colour}
+    left.annotate("uneven classes, μ = 1", (5, difference[5] + 1.5), (3.2, 12), va="center", **there)
+    rounds = [1, 2, 3, 4, 5, 6, 8, 10]
     left.set_xticks(rounds, [f"{t}\n{fedavg[t].mean():.0f}" for t in rounds])
-    left.set(xlabel="round, and FedAvg's accuracy after it (%)", ylabel="MOON − FedAvg (points)")
-    left.set_title(f"IID: {len(fedavg)} seeds, 95 % band")
+    left.set(xlabel="round, and FedAvg's accuracy after it on IID data (%)", ylabel="MOON − FedAvg (points)")
+    left.set(title=f"IID data: {len(fedavg)} seeds, 95 % band", ylim=(-74, 18))
     left.grid(axis="y", alpha=0.3)
     rows = {
         "FedAvg": "FedAvg",
-        "pull alone": "pull alone",
-        "MOON": "MOON",
-        "pull and push, without sigma": "pull and push\nwithout σ",
-        "push alone": "push alone",
+        "pull alone": "pull alone,\nweight ½",
+        "MOON": "MOON: pull and\npush, weight σ",
+        "pull and push, without sigma": "pull and push,\nweight ½",
+        "push alone": "push alone,\nweight ½",
     }
     for y, row in enumerate(rows):
         values = np.array(results.cell("digits-moon-sides", row).values)
@@ -271,7 +284,7 @@ def on_the_digits() -> Figure:
         plots.label(right, (values.mean(), y - 0.32), f"{values.mean():.1f}", (0, 2), **look)
     right.set_yticks(range(len(rows)), list(rows.values()))
     right.set(ylim=(len(rows) - 0.5, -0.7), xlabel="test accuracy after ten rounds (%)")
-    right.set_title(f"uneven classes, μ = 1: {len(values)} seeds (dots), means")
+    right.set_title(f"uneven classes, μ = 1: {len(values)} other seeds (dots), means")
     right.grid(axis="x", alpha=0.3)
     return figure
 

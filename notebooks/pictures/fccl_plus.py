@@ -13,12 +13,14 @@ from torch import Tensor
 from fednb import plots, results
 
 _A, _B = "#0173b2", "#de8f05"
+_UNLIKE = 10 * (1 - 1 / 5**0.5) ** 2  # ten classes, each correlated with the mean of five as a fifth of it is
 
 
 @plots.described(
-    "Six new photographs and the digit that stands out in each for client A and for client B. At first they rarely name "
-    "the same; after the steps on other public images they do for about half, and both read fewer of their own test images,"
-    " as they do after the same steps towards themselves"
+    "Six new photographs and the digit that stands out in each for client A and for client B, and beside them bars: from "
+    "home the two rarely name the same digit, no more often than by chance; after the steps they do for most pieces on "
+    "which they practised and for about half of the new ones, and both read fewer of their own test images, as they do "
+    "after the same steps towards themselves"
 )
 def answers(
     photographs: np.ndarray, logits: Mapping[str, Mapping[str, Tensor]], own: Mapping[str, Sequence[float]]
@@ -28,38 +30,50 @@ def answers(
     The first n of "new" belong to the photographs. ``own`` has how many of its own test images each client reads, in
     percent, also under "alone": after as many steps towards itself.
     """
-    figure, axes = plt.subplots(3, len(photographs), figsize=(13, 4), gridspec_kw={"height_ratios": [1.6, 0.8, 0.8]})
-    for ax in axes.flat:
+    n = len(photographs)
+    figure = plt.figure(figsize=(13, 4.9), layout="none")
+    shape: dict[str, Any] = {"height_ratios": [1.3, 1, 1], "width_ratios": [1] * n + [1.6, 2.2]}
+    grid = figure.add_gridspec(3, n + 2, **shape, hspace=0.4, wspace=0.08)
+    for column, photograph in enumerate(photographs):
+        ax = figure.add_subplot(grid[0, column])
         ax.axis("off")
-    for ax, photograph in zip(axes[0], photographs, strict=True):
         ax.imshow(photograph, interpolation="bilinear")
-    for row, (title, of_pieces) in zip(axes[1:], logits.items(), strict=True):
+    for row, (title, of_pieces) in enumerate(logits.items(), 1):
         named = {pieces: _standing_out(of_both) for pieces, of_both in of_pieces.items()}
-        for ax, (a, b) in zip(row, named["new"].T, strict=False):
+        axes = [figure.add_subplot(grid[row, column]) for column in range(n)]
+        for ax, (a, b) in zip(axes, named["new"].T, strict=False):
+            ax.axis("off")
             for place, client, digit, colour in zip((0.3, 0.7), "AB", (a, b), (_A, _B), strict=True):
                 look: dict[str, Any] = {"color": colour, "ha": "center", "va": "center", "transform": ax.transAxes}
-                ax.text(place, 0.42, str(digit), size=24, weight="bold", **look)
-                ax.text(place, 0.88, client, size="small", **look)
+                ax.text(place, 0.45, str(digit), size=26, weight="bold", **look)
+                ax.text(place, 0.85, client, **look)
             if a == b:
-                frame = Rectangle((0.1, 0.08), 0.8, 0.95, transform=ax.transAxes, fill=False, ec="0.3", lw=1.5)
+                frame = Rectangle((0.08, 0.14), 0.84, 0.84, transform=ax.transAxes, fill=False, ec="0.3", lw=1.5)
                 ax.add_patch(frame).set_clip_on(False)
-        same = {pieces: 100 * np.mean(a == b) for pieces, (a, b) in named.items()}
-        row[0].text(-0.1, 0.5, title, ha="right", va="center", weight="bold", transform=row[0].transAxes)
-        beside: dict[str, Any] = {"transform": row[-1].transAxes, "va": "center"}
-        a, b = named["new"]
-        shuffled = 100 * np.mean(a[:, None] == b)  # of all pairs of pieces
-        told = f"same digit: {same['new']:.0f} % of new pieces (by chance {shuffled:.0f} %),"
-        row[-1].text(1.12, 0.75, f"{told}\n{same['practised']:.0f} % of practice pieces", **beside)
-        _own_test_images(beside | {"s": "own test images:"}, row[-1], 0.2, own[title])
-    _own_test_images(beside | {"s": "each towards itself:"}, row[-1], -0.15, own["alone"])
+        axes[0].text(-0.1, 0.5, title, ha="right", va="center", weight="bold", transform=axes[0].transAxes)
+        _same_digit(figure.add_subplot(grid[row, n + 1]), named, row == 1)
+        below = [f"own test images read: A {own[title][0]:.0f} %, B {own[title][1]:.0f} %"]
+        if row == len(logits):
+            a, b = own["alone"]
+            below.append(f"after the same steps towards itself: A {a:.0f} %, B {b:.0f} %")
+        axes[0].text(0, -0.08, "\n".join(below), va="top", linespacing=1.5, transform=axes[0].transAxes)
     return figure
 
 
-def _own_test_images(look: dict[str, Any], ax: Axes, y: float, own: Sequence[float]) -> None:
-    """How many of its own test images each of two clients reads, in percent."""
-    ax.text(1.12, y, **look)
-    for across, name, percent, colour in zip((2.7, 3.5), "AB", own, (_A, _B), strict=True):
-        ax.text(across, y, **look | {"s": f"{name} {percent:.0f} %", "color": colour, "weight": "bold"})
+def _same_digit(ax: Axes, named: Mapping[str, np.ndarray], is_first: bool) -> None:
+    """A bar for each kind of pieces: for how many A and B name the same digit, in percent; a mark where chance would be."""
+    for y, (pieces, told) in enumerate((("practised", "pieces on which\nthey practise"), ("new", "new pieces"))):
+        a, b = named[pieces]
+        same, shuffled = 100 * np.mean(a == b), 100 * np.mean(a[:, None] == b)  # of all pairs of pieces
+        ax.barh(y, same, 0.62, color="0.55")
+        ax.plot([shuffled] * 2, [y - 0.42, y + 0.42], color="black", lw=2)
+        ax.text(max(same, shuffled) + 2, y, f"{same:.0f} %", va="center", weight="bold")
+        ax.text(-3, y, told, ha="right", va="center")
+    if is_first:
+        ax.text(shuffled, -0.55, "by chance", ha="center", va="bottom")
+        ax.set_title("A and B name the same digit", size="medium", pad=24)
+    ax.set(xlim=(0, 100), ylim=(1.5, -0.5))
+    ax.axis("off")
 
 
 def _standing_out(logits: Tensor) -> np.ndarray:
@@ -88,9 +102,8 @@ def matrices(found: Mapping[str, Tensor]) -> Figure:
 def in_a_round(found: Mapping[str, Sequence[float]]) -> Figure:
     """By order (its moments, with arrows between them) the first sum of (1) at each moment: 0 where all say the same."""
     figure, axes = plt.subplots(1, len(found), figsize=(10, 3.2), sharey=True)
-    unlike = 10 * (1 - 1 / 5**0.5) ** 2  # ten classes, each correlated with the mean of five as a fifth of it is
     for ax, (order, values) in zip(axes, found.items(), strict=True):
-        ax.axhline(unlike, color="0.6", lw=1, ls="--", zorder=0)
+        ax.axhline(_UNLIKE, color="0.6", lw=1, ls="--", zorder=0)
         moments = order.split(" → ")
         places = np.arange(len(values))
         ax.plot(places, values, color="0.7", zorder=1)
@@ -103,20 +116,21 @@ def in_a_round(found: Mapping[str, Sequence[float]]) -> Figure:
         ax.set(title=f"the meeting {first} home", xlim=(-0.4, len(values) - 0.6))
         ax.margins(y=0.22)
     axes[0].set_ylabel("disagreement:\nfirst sum of (1)")
-    axes[0].text(-0.35, unlike + 0.08, "nothing in common", color="0.4", size="small")
+    axes[0].text(-0.35, _UNLIKE + 0.08, "nothing in common", color="0.4", size="small")
     return figure
 
 
 @plots.described(
-    "Two panels with a row for each teacher. Clients whose teacher is not divided give the right class the lowest "
-    "probability, and a meeting leaves them least to disagree on"
+    "Three panels with a row for each teacher. Clients whose teacher is not divided give the right class the lowest "
+    "probability, and a meeting leaves them least to disagree on; how many test images are read hardly moves"
 )
 def a_meeting(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """By teacher what is so after home and after the meeting: "sure" and "disagreement", as means over clients."""
-    figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.7), sharey=True)
+    """By teacher what is so after home and after the meeting: "sure", "disagreement" and "percent", means over clients."""
+    figure, axes = plt.subplots(1, 3, figsize=(12.5, 2.8), sharey=True)
     titles = {
         "sure": "probability of the right class\n(median over own test images)",
         "disagreement": "disagreement on new pieces\n(first sum of (1))",
+        "percent": "own test images\nthat are read (%)",
     }
     for ax, (of, title) in zip(axes, titles.items(), strict=True):
         for y, (before, after) in enumerate(found.values()):
@@ -125,7 +139,12 @@ def a_meeting(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
                 ax.plot(values[of], y, "o", ms=8, color=colour, label=label if y == 0 else None)
         ax.set_title(title, fontsize="medium")
         ax.margins(y=0.3)
-        ax.set_xlim(0, 1.1 * max(one[of] for both in found.values() for one in both))
+        highest = max(one[of] for both in found.values() for one in both)
+        if of == "disagreement":
+            highest = max(highest, _UNLIKE)
+            ax.axvline(_UNLIKE, color="0.6", lw=1, ls="--", zorder=0)
+            ax.text(_UNLIKE - 0.05, 1.5, "nothing in\ncommon", color="0.4", size="small", ha="right", va="center")
+        ax.set_xlim(0, 100 if of == "percent" else 1.1 * highest)
         ax.grid(axis="x", alpha=0.3)
         ax.tick_params(axis="y", length=0)
     axes[0].set_yticks(range(len(found)), [*found])

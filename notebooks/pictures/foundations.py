@@ -436,6 +436,7 @@ def three_at_rest(simulate: Callable[..., np.ndarray]) -> Axes:
         look: dict[str, Any] = {"color": plots.colour(name)}
         ax.plot(*way.T, ".-", lw=1, **look)
         ax.plot(*way[-1], "o", ms=12, mfc="none", mew=2, label=f"{name} comes to rest", **look)
+    plots.label(ax, way[0], "all start here", (-8, -2), ha="right")
     ax.plot(*best, "*", ms=14, color="black", label="the minimum of the sum")
     ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return ax
@@ -473,8 +474,8 @@ def busy_client(distances: Callable[..., np.ndarray]) -> Axes:
 
 
 @plots.described(
-    "Left: the smallest clients have the largest votes. Right: the larger their sum, the further FedNova falls behind; "
-    "with votes that sum to one it ends near FedAvg."
+    "Left: the smallest clients have the largest votes. Right: where votes sum to little more than one FedNova is beside "
+    "FedAvg; where they sum to more than about 2.5 it is far behind."
 )
 def votes(images: np.ndarray, of_clients: np.ndarray, points: Mapping[str, Sequence[tuple]]) -> Figure:
     """FedNova's votes beside FedAvg's for the clients of one split, and what becomes of them.
@@ -488,16 +489,28 @@ def votes(images: np.ndarray, of_clients: np.ndarray, points: Mapping[str, Seque
         words = f"{name}, sum {values.sum():.1f}"
         left.bar(places + shift, values[order], 0.4, color=plots.colour(name), label=words)
     left.set_xticks(places, [str(n) for n in images[order]])
-    left.set(xlabel="images of the client", ylabel="its way is multiplied by")
+    left.set(xlabel="images of the client", ylabel="its move is multiplied by")
     left.legend(frameon=False, loc="upper center")
-    marks = [("o", plots.colour("FedNova")), ("s", "none"), ("^", "none"), ("x", "none")]
-    for (words, pairs), (marker, inside) in zip(points.items(), marks, strict=True):
-        colour = "black" if marker == "x" else plots.colour("FedNova")
-        right.plot(*np.transpose(pairs), marker, color=colour, mfc=inside, label=words)
-    right.axhline(0, color="0.4", lw=1, zorder=0)
-    right.set(xlabel="sum of FedNova's votes", ylabel="FedNova − FedAvg (points)")
-    right.legend(frameon=False, loc="lower left")
+    _leads_over_votes(points, right)
     return figure
+
+
+@plots.described("With votes that sum to one all ten runs end a little behind FedAvg, where FedNova's own end far behind.")
+def control(points: Mapping[str, Sequence[tuple]]) -> Axes:
+    """The right panel of `votes`, with the runs whose votes sum to one."""
+    _, ax = plt.subplots(figsize=(7.5, 3.6))
+    return _leads_over_votes(points, ax)
+
+
+def _leads_over_votes(points: Mapping[str, Sequence[tuple]], ax: Axes) -> Axes:
+    marks = [("o", plots.colour("FedNova")), ("s", "none"), ("^", "none"), ("x", "none")]
+    for (words, pairs), (marker, inside) in zip(points.items(), marks, strict=False):
+        colour = "black" if marker == "x" else plots.colour("FedNova")
+        ax.plot(*np.transpose(pairs), marker, color=colour, mfc=inside, label=words)
+    ax.axhline(0, color="0.4", lw=1, zorder=0)
+    ax.set(xlabel="sum of FedNova's votes", ylabel="FedNova − FedAvg (points)", xlim=(0.75, 6.55), ylim=(-93, 8))
+    ax.legend(frameon=False, loc="lower left")
+    return ax
 
 
 @plots.described("A client at rest on the slope of its loss: the spring to the global model pulls as hard as the slope.")

@@ -46,12 +46,15 @@ def likenesses(found: Sequence[Mapping[str, Tensor]], sent: Sequence[tuple[Tenso
     return pd.DataFrame(rows)
 
 
-@plots.described("With its own network a client's single nine mostly comes back, of 16 less, without it a wrong shape")
+@plots.described(
+    "Three nines of one client and the mean of all its nines, what is sent of each, and what comes back: with the client's "
+    "own network each nine has something of its own and the mean what most share; with another network a wrong shape"
+)
 def revealed() -> Figure:
     """What a client has, what it sends, and what an attacker makes of it with the client's network or with another's.
 
     Two clients train FedProto on the digits for six rounds, from first weights of their own. Of the prototypes of one
-    image that is drawn which comes back as the median.
+    image three are drawn, which stand at a quarter, at half and at three quarters if all are sorted by likeness.
     """
     given = {"dataset": "digits", "partition": "n-way-k-shot", "num_clients": 2, "ways": 8, "own_start": True}
     federation = build.federation(resolve(METHODS, method="FedProto", seed=6, **given), METHODS, device="cpu")
@@ -72,27 +75,28 @@ def revealed() -> Figure:
     def seen(back: Ridge, prototype: Tensor) -> Tensor:
         return torch.as_tensor(back.predict(prototype[None].numpy()).clip(0, 1)[0]).float()
 
-    single = [likeness(seen(backs[0], z[j]), pixels[mine[j : j + 1]], guess) for j in range(len(mine))]
-    median = np.argsort(single)[len(single) // 2]
-    rows = {"one image": [median], f"the mean of {len(mine)}": list(range(len(mine)))}
-    figure = plt.figure(figsize=(9, 3.9))
-    grid = figure.add_gridspec(len(rows), 5)
-    axes = [[figure.add_subplot(grid[row, column]) for column in range(4)] for row in range(len(rows))]
-    seen_with = ("seen with\nits network", "seen with another\nclient's network")
-    for ax, title in zip(axes[0], ("what the client has", "what it sends:\n64 numbers", *seen_with), strict=True):
-        ax.set_title(title, size=12)
-    last = figure.add_subplot(grid[:, 4])
-    last.set_title("only the class known:\n0.00", size=12)
-    _image(last, guess.view(8, 8).numpy())
-    for of_row, (name, places) in zip(axes, rows.items(), strict=True):
+    n = len(mine)
+    order = np.argsort([likeness(seen(backs[0], z[j]), pixels[mine[j : j + 1]], guess) for j in range(n)])
+    sent = [[order[int(share * (n - 1))]] for share in (0.75, 0.5, 0.25)] + [list(range(n))]
+    rows = ("the client has", "it sends\n64 numbers", "seen with\nits network", "seen with another\nclient's network")
+    figure = plt.figure(figsize=(10, 6.6))
+    widths = [*[1] * len(sent), 0.12, 1]
+    grid = figure.add_gridspec(len(rows), len(widths), height_ratios=(1, 0.3, 1, 1), width_ratios=widths)
+    for column, places in enumerate(sent):
+        axes = [figure.add_subplot(grid[row, column]) for row in range(len(rows))]
         members, prototype = pixels[mine[places]], z[places].mean(0)
-        _image(of_row[0], _side_by_side(members.view(-1, 8, 8).numpy()))
-        of_row[1].imshow(prototype[None], cmap="Purples", aspect="auto", interpolation="nearest")
-        of_row[1].set(xticks=[], yticks=[], box_aspect=0.4)
-        for ax, image in zip(of_row[2:], [seen(back, prototype) for back in backs], strict=True):
+        axes[0].set_title("one image" if len(places) == 1 else f"the mean of {n}", size=12)
+        _image(axes[0], _side_by_side(members.view(-1, 8, 8).numpy()))
+        axes[1].imshow(prototype[None], cmap="Purples", aspect="auto", interpolation="nearest")
+        axes[1].set(xticks=[], yticks=[])
+        for ax, image in zip(axes[2:], [seen(back, prototype) for back in backs], strict=True):
             _image(ax, image.view(8, 8).numpy())
-            ax.set_xlabel(f"{likeness(image, members, guess):z.2f}", size=11, labelpad=3)
-        of_row[0].set_ylabel("\n".join(wrap(name, 12)), size=12)
+            ax.set_xlabel(f"{likeness(image, members, guess):z.2f}", size=12, labelpad=3)
+        for ax, name in zip(axes if column == 0 else [], rows, strict=column == 0):
+            ax.set_ylabel(name, size=12, rotation=0, ha="right", va="center")
+    last = figure.add_subplot(grid[2, -1])
+    _image(last, guess.view(8, 8).numpy())
+    last.set_xlabel("0.00: only the\nclass is known", size=12, labelpad=3)
     return figure
 
 
@@ -120,7 +124,7 @@ def reconstructions(
     names = list(found[0])
     shown = [alike.index[alike["n"] == number][::repeats][:victims] for number in numbers]
     victims = len(shown[0])
-    figure = plt.figure(figsize=(1.05 * victims * len(shown) + 1.6, 1.25 * len(names) + 0.4))
+    figure = plt.figure(figsize=(1.05 * victims * len(shown) + 1.6, 1.32 * len(names) + 0.4))
     widths = [victims + 1.4, *[victims] * (len(shown) - 1)]
     parts = figure.subfigures(1, len(shown), width_ratios=widths)
     for part, number, of_number in zip(parts, numbers, shown, strict=True):
@@ -130,7 +134,7 @@ def reconstructions(
             for ax, (name, image) in zip(of_victim, found[place].items(), strict=True):
                 _image(ax, image.view(math.isqrt(len(image)), -1).numpy())
                 if name in names[1:-1]:
-                    ax.set_xlabel(f"{alike.loc[place, name]:z.2f}", size=10, labelpad=2)
+                    ax.set_xlabel(f"{alike.loc[place, name]:z.2f}", size=12.5, labelpad=2)
     for ax, name in zip(parts[0].axes[::victims], names, strict=True):
         ax.set_ylabel("\n".join(wrap(name, 19)), rotation=0, ha="right", va="center", size=11)
     return figure
@@ -147,7 +151,7 @@ def how_alike(alike: pd.DataFrame, rho: float, hand: pd.DataFrame, rounds: Mappi
     what comes back. ``rho``: the correlation of two members. ``hand``: a row for each prototype, a column for each kind of
     image. ``rounds``: by whose network it is the mean likeness to a single image, after some rounds.
     """
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), sharey=True, width_ratios=(1.2, 1, 1))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.4), sharey=True, width_ratios=(1.6, 1.1, 1))
     by_size, looks = alike.groupby("n").mean(), ("black", _BLUE, "0.5")
     sizes = np.geomspace(by_size.index.min(), by_size.index.max())
     left.plot(sizes, np.sqrt((1 + (sizes - 1) * rho) / sizes), color="0.85", lw=6, zorder=0)
@@ -165,6 +169,10 @@ def how_alike(alike: pd.DataFrame, rho: float, hand: pd.DataFrame, rounds: Mappi
         middle.plot(x + sides, hand[name], "o", color=_BLUE, ms=4, alpha=0.4)
         middle.plot([x - 0.3, x + 0.3], [hand[name].mean()] * 2, color=_BLUE, lw=3)
         middle.annotate(f"{hand[name].mean():z.2f}", (x, 0.92), color=_BLUE, ha="center")
+    of_members, n = hand.iloc[:, 0].mean(), 7
+    expected = of_members * n * rho / (1 + (n - 1) * rho)
+    middle.plot([0.64, 1.36], [expected] * 2, color="0.75", lw=7, zorder=0)
+    middle.annotate("as (2)\nsays", (1.4, expected), color="0.5", va="center")
     middle.set_xticks(range(len(hand.columns)), ["\n".join(wrap(name, 14)) for name in hand])
     middle.set_title("prototypes of seven, victim's network:\nlikeness to …", size="medium")
     for (name, values), colour, below in zip(rounds.items(), (_BLUE, "C1", "0.5"), (0.07, 0.07, -0.22), strict=True):

@@ -146,3 +146,22 @@ def detour(
     draw_gains(right, rows)
     right.set_title("cross-entropy over the newcomer's three classes")
     return fig
+
+
+@plots.described("The probability of the seven other classes falls fastest alone; a pull slows it, one to zero most")
+def on_others(of_targets: Mapping[str, Accuracies]) -> Axes:
+    """How much probability (%) the output layer gives to the classes that a newcomer does not have, by epoch.
+
+    Of training alone, which comes first, and of pulls to several targets; means over federations.
+    """
+    _, ax = plt.subplots(figsize=(8, 3.6))
+    looks = (("0.35", "o:"), (plots.colour("FedProto"), "o-"), ("black", "s--"), ("#009e73", "D-."))
+    ends = {name: mean_of(accuracies, "others")[-1] for name, accuracies in of_targets.items()}
+    lowest_first = sorted(ends, key=ends.__getitem__)
+    for (name, accuracies), (colour, line) in zip(of_targets.items(), looks, strict=True):
+        ax.plot(range(0, 7, 2), mean_of(accuracies, "others"), line, ms=5, color=colour)
+        spot = (6.15, 2 + 6.5 * lowest_first.index(name))  # names would lie on each other at the ends
+        ax.annotate(name, spot, color=colour, va="center", annotation_clip=False)
+    ax.set(xlabel="epochs of the newcomer", xticks=range(0, 7, 2), ylim=(0, 80))
+    ax.set_ylabel("probability of the seven\nother classes (%)")
+    return ax

@@ -30,7 +30,19 @@ _LEFT_OUT = (  # one seed; not readings
     "no pull: each client alone",
     "mean squared error, λ = 100 (best held out)",
 )
-_TRAPS = {"L1 of the batch's means, λ = 0.01": "①", "ten steps, not ten epochs": "②"}
+_TRAPS = {"L1 of the batch's means, λ = 0.01": "②", "ten steps, not ten epochs": "①③"}
+_INSTEAD = {  # of what each choice takes the place, if its label does not say it
+    "all clients are averaged": "not one drawn",
+    "prototypes weighted with images": "not all alike",
+    "first weights of each client's own": "not common",
+    "squared (appendix), λ = 1": "not mse",
+    "L2 of the batch's means (paper's equation 8), λ = 0.1": "not mse",
+    "L1 of the batch's means, λ = 0.01": "not mse",
+    "centres are weighted means": "not plain",
+    "incomplete batches are dropped": "not kept",
+}
+_MARKS = {"squared": "s", "l2": "^", "l1": "D", "mse": "o"}
+_SPOTS = {("l1", "0.01"): (-4, 14), ("l2", "0.1"): (0, -15), ("mse", "1"): (0, 14), ("mse", "100"): (-8, -18)}  # of names
 _DISTANCES = (  # of FedProto: with λ = 1, and with the λ that was best on held-out images
     ("squared", "squared distance (appendix)", "1", "squared distance (appendix), λ=1"),
     ("l2", "L2 of the batch's means (the paper's equation 8)", "0.1", "L2 of the batch's means (P8), λ=0.1"),
@@ -90,12 +102,13 @@ def choices() -> Figure:
         ax.text(_EDGE * 1.03, np.mean(of_paper), title, color=plots.colour(paper), va="center", weight="bold")
     contain_zero = [line for _, line in lines if line["seeds"] > _FEW_SEEDS and abs(line["mean"]) < line["half"]]
     furthest = max(abs(line["mean"]) + line["half"] for line in contain_zero)
-    title = f"of the {len(contain_zero)} intervals of ten seeds that contain zero, none reaches beyond {furthest:.1f} points"
+    title = f"ten seeds: {len(contain_zero)} intervals contain zero, and none of these reaches beyond {furthest:.1f} points"
     ax.set_title(title, size="medium")
     labels = []
     for _, line in lines:
         trap = _TRAPS.get(line["label"], "")
-        labels.append(f"{trap} {line['label']}".strip())
+        instead = _INSTEAD.get(line["label"])
+        labels.append(f"{trap} {line['label']}{f', {instead}' if instead else ''}".strip())
     ax.set_yticks(places, labels)
     for name, (_, line) in zip(ax.get_yticklabels(), lines, strict=True):
         name.set_weight("bold" if abs(line["mean"]) > line["half"] else "normal")
@@ -124,34 +137,42 @@ def _draw_choice(ax: Axes, y: float, line: Mapping[str, Any], colour: str) -> No
     ax.errorbar(mean, y, xerr=line["half"], fmt="o", color=colour, capsize=3, alpha=opaque)
 
 
-@plots.described("Four distances against one: with the same weight L1 ends far behind, with a weight of its own it is level")
-def distances() -> Figure:
-    """FedProto's distances with λ = 1 for all, and each with a λ of its own, in points."""
-    figure, panels = plt.subplots(1, 2, figsize=(10.5, 2.6), sharex=True, sharey=True, layout="constrained")
+@plots.described("Difference to mse with λ = 1 by how hard a loss pulls: gentle pulls lose nothing, the strongest most")
+def distances(pulls: Mapping[str, float]) -> Axes:
+    """FedProto's four distances, with λ = 1 (filled) and the λ that was best on held-out images (hollow).
+
+    Right, how hard it pulls: ``pulls`` has the length of each distance's gradient for λ = 1.
+    """
+    _, ax = plt.subplots(figsize=(9.5, 3.9))
     code = results.cell("digits-fedproto-readings", "FedProto")
     colour = plots.colour("FedProto")
-    names = [name for name, *_ in _DISTANCES]
-    for y, (_, with_one, lam, with_own) in enumerate(_DISTANCES):
+    spots = {"squared": (4, 14), "l2": (8, -14), "l1": (-10, 0), "mse": (8, -12)}  # of the names, in points
+    for name, with_one, lam, with_own in _DISTANCES:
         both = (("digits-fedproto-readings", with_one, "1"), ("digits-fedproto-distances", with_own, lam))
-        for ax, (table, row, weight) in zip(panels, both, strict=True):
-            beside = {"x": 1.02, "y": y, "transform": ax.get_yaxis_transform(), "va": "center", "size": "small"}
+        for table, row, weight in dict.fromkeys(both):
+            pull = float(weight) * pulls[name]
+            look = {"fmt": _MARKS[name], "color": colour, "ms": 8, "capsize": 3, "mfc": colour if weight == "1" else "white"}
+            own = table == "digits-fedproto-distances"
+            if own and weight == "1":
+                continue  # the same runs
             if row == code.row:
-                ax.plot(0, y, "o", color=colour, mfc="white")
-                ax.text(s="compared with this", **beside)
-                continue
-            lead = results.compare(results.cell(table, row), code)
-            results.draw_lead(ax, y, lead, colour, across=True)
-            ax.text(s=f"λ = {weight}: {results.in_words(lead).replace('-', '−')}", **beside)
-    for ax, title in zip(panels, ("λ = 1 for all", "for each the λ that was best on held-out images"), strict=True):
-        ax.axvline(0, color="0.6", lw=1, zorder=0)
-        ax.set_title(title, size="medium")
-        ax.set_xlabel("difference to mse with λ = 1 (points)")
-        ax.grid(axis="x", alpha=0.3)
-        ax.spines["left"].set_visible(False)
-        ax.tick_params(axis="y", length=0)
-    panels[0].set(ylim=(len(names) - 0.5, -0.5), xlim=(-66, 6))
-    panels[0].set_yticks(range(len(names)), names)
-    return figure
+                mean, half = 0.0, 0.0
+            else:
+                lead = results.compare(results.cell(table, row), code)
+                mean, half = lead.mean, lead.half_width
+            ax.errorbar(pull, mean, yerr=half or None, **look)
+            spot = _SPOTS.get((name, weight), spots[name])
+            side = "right" if spot[0] < 0 else ("center" if spot[0] == 0 else "left")
+            plots.label(ax, (pull, mean), f"{name}, λ = {weight}", spot, color="0.2", ha=side, va="center")
+    ax.axhline(0, color="0.6", lw=1, zorder=0)
+    ax.set(xscale="log", xlim=(1e-3, 10), ylim=(-68, 14))
+    ax.set_xlabel("how hard it pulls: λ times the number printed above, on a logarithmic axis")
+    ax.set_ylabel("difference to mse\nwith λ = 1 (points)")
+    ticks = [0.001, 0.01, 0.1, 1, 10]
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.grid(axis="y", alpha=0.3)
+    return ax
 
 
 @plots.described("By rounds, ten steps a round end far below ten epochs; by steps the two lie close together")
@@ -171,7 +192,7 @@ def by_steps() -> Figure:
         epochs, steps = at_last
         gap = results.in_words(lead_of(list(steps - epochs)), "points").replace("-", "−")
         ax.axvline(last, color="0.6", lw=1, ls=":", zorder=0)
-        ax.set_title(f"steps − epochs, after {last} {unit}: {gap}", size="medium")
+        ax.set_title(f"steps minus epochs, after {last} {unit}: {gap}", size="medium")
     panels[0].set(xlabel="round", ylabel="accuracy, mean of five domains (%)", ylim=(0, 100))
     panels[1].set(xlabel="steps that a client has taken, on a logarithmic axis", xscale="log")
     ticks = [10, 20, 50, 100, 200, 500, 1000]

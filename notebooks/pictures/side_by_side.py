@@ -18,7 +18,9 @@ from fednb.leads import Lead, quantile
 
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
+_FAR_WIDER = 3  # than its column's typical interval
 _NAMING = "#0072b2"  # the most frequent class of a client, always
+_EARLY = 5  # a round at which the lead of personal networks is given
 _SHORT = 15  # rounds, after which the other comparisons end
 _OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
 _OWN_ROWS = {  # its rows that are drawn, and what they are called in the tables of `_ENDS`
@@ -42,7 +44,7 @@ def scoreboard() -> Figure:
 
     A cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It
     has a cross if a run diverged or ended at chance, and is empty if there are fewer than three seeds.
-    Below are the median half-width of a column's intervals, and its seeds.
+    Below are the median half-width of a column's intervals, and its seeds; ≈ marks a grey cell with a far wider one.
     """
     figure, ax = plt.subplots(figsize=(11.5, 6.1))
     names = tables.methods()[1:]
@@ -50,11 +52,11 @@ def scoreboard() -> Figure:
     places = []
     for setting in tables.SETTINGS:
         x += setting.gap
-        for y, name in enumerate(names):
-            _cell(ax, x, y, tables.lead_if_run(setting, name))
         leads = tables.numbers(setting).values()
-        visible = np.median([of.half_width for of in leads])
-        below = (f"{visible:.1f}", f"{max(of.seeds for of in leads)}")
+        typical = np.median([of.half_width for of in leads])
+        for y, name in enumerate(names):
+            _cell(ax, x, y, tables.lead_if_run(setting, name), typical)
+        below = (f"± {typical:.1f}", f"{max(of.seeds for of in leads)}")
         for y, text in enumerate(below, len(names)):
             ax.text(x, y, text, size="small", ha="center", va="center")
         ax.text(x, -0.65, setting.title, ha="center", va="bottom", size="small")
@@ -65,7 +67,7 @@ def scoreboard() -> Figure:
         ax.text((places[first] + places[last]) / 2, -1.75, title, ha="center", size="medium", weight="bold")
         ax.plot([places[first] - 0.45, places[last] + 0.45], [-1.6, -1.6], color="0.4", lw=1)
     ax.axhline(len(names) - 0.5, color="0.4", lw=1)
-    rows = [*names, "most gains visible from", "seeds"]
+    rows = [*names, "typical interval", "seeds"]
     ax.set_yticks(range(len(rows)), rows, size="large")
     ax.set_xticks([])
     ax.tick_params(length=0)
@@ -79,8 +81,8 @@ def scoreboard() -> Figure:
     return figure
 
 
-def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
-    """Draw a cell of `scoreboard`."""
+def _cell(ax: Axes, x: float, y: float, of: Lead | None, typical: float) -> None:
+    """Draw a cell of `scoreboard`; ``typical`` is the median half-width of its column's intervals."""
     if of is None or not of.judged:
         return
     diverged = of.diverged or of.mean is None
@@ -93,6 +95,8 @@ def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
         ax.plot(x, y, "x", color="0.5", ms=5)
         return
     text = f"{of.mean:+z.1f}".replace("-", "−")
+    if not clear and of.half_width > _FAR_WIDER * typical:
+        text = f"≈ {text}"
     ax.text(x, y, text, size="small", color="black" if clear else "0.55", ha="center", va="center")
 
 
@@ -173,8 +177,14 @@ def how_long() -> Figure:
         places = np.arange(len(_ENDS)) + 0.17 * (k - 1.5)
         ends = [_end(table, row if table == _OWN_IMAGES else method) for table in _ENDS.values()]
         right.errorbar(places, *np.transpose(ends), **look)
+    personal, adjusted = (_mistakes(by_row[row])[0][_EARLY] for row in (_personal_row(), ADJUSTED))
+    left.plot([_EARLY, _EARLY], [adjusted, personal], "_-", color="black", lw=1.5, ms=9, mew=1.5, zorder=4)
+    words = f"{adjusted - personal:.1f} points\nafter round {_EARLY}"
+    thin = {"arrowstyle": "-", "color": "0.3", "lw": 0.8}
+    left.annotate(words, (_EARLY, personal), (8, 2), ha="center", va="center", arrowprops=thin)
     ticks = (1, 2, 5, 10, 20, 50, 100)
-    left.set(xlabel="communication round", ylabel="wrong on images like its own (%)", yscale="log", xlim=(0.5, 60.5))
+    left.set(xlabel="communication round", yscale="log", xlim=(0.5, 60.5))
+    left.set_ylabel("wrong on images like its own (%),\non a logarithmic axis")
     left.set_yticks(ticks, [f"{tick}" for tick in ticks])
     left.axvline(_SHORT, color="0.4", lw=1, ls=":")
     left.set_title("β = 0.1, round by round", size="medium")
@@ -185,6 +195,11 @@ def how_long() -> Figure:
         ax.minorticks_off()
         ax.grid(alpha=0.3)
     return figure
+
+
+def _personal_row() -> str:
+    """FedProto's row in the table of 60 rounds."""
+    return next(row for row, method in _OWN_ROWS.items() if method == "FedProto")
 
 
 def _mistakes(right: Any) -> tuple[Any, Any]:
@@ -311,3 +326,16 @@ def twins() -> Figure:
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel("points ahead of FedAvg with the same seed; the bar is the mean of ten", size="medium")
     return figure
+
+
+@plots.described("How far a weight of FedAvg and of its copy differ, by round: it grows by powers of ten, sooner at 0.06")
+def growth(of_rates: Mapping[float, Sequence[float]]) -> Axes:
+    """How far the weights of FedAvg and its copy are apart after each round, at two learning rates."""
+    _, ax = plt.subplots(figsize=(7.5, 3.0))
+    for (lr, apart), colour, look in zip(of_rates.items(), ("0.5", "black"), ("-", "--"), strict=True):
+        rounds = range(1, len(apart) + 1)
+        ax.plot(rounds, apart, "o", ls=look, ms=5, color=colour)
+        plots.label(ax, (rounds[-1], apart[-1]), f"rate {lr}", (8, 0), color=colour, va="center")
+    ax.set(xlabel="communication round", ylabel="largest difference of a weight,\non a logarithmic axis", yscale="log")
+    ax.grid(alpha=0.3)
+    return ax

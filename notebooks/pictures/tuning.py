@@ -72,14 +72,19 @@ def leads(luck: Mapping[str, np.ndarray]) -> Figure:
     main, of_moon = results.printed("MOON Table 1"), _printed_leads()
     for place, (data, drawn) in enumerate(luck.items()):
         low, high = np.quantile(drawn, _BAND)
-        ax.bar(place, high - low, 0.9, low, color="0.88", lw=0, label=None if place else "luck of the best of four")
+        words = "luck of the best of four; its mean"
+        ax.bar(place, high - low, 0.9, low, color="0.88", lw=0, label=None if place else words)
+        ax.plot([place - 0.45, place + 0.45], [drawn.mean()] * 2, color="0.5", lw=1)
         points = np.array([*of_moon[data].values()])
         places = place + np.linspace(-0.16, 0.34, len(points))
         look = {"color": plots.colour("MOON"), "marker": "o", "ms": 9}
         ax.plot(places, points, lw=1, mfc="white", **look, label=None if place else "MOON, four μ; filled: in Table 1")
         ax.plot(places[points.argmax()], points.max(), **look)
-        for at, value, point in zip(places, of_moon[data], points, strict=True):
-            plots.label(ax, (at, point), f"{value:g}", (0, 7), color=plots.colour("MOON"), ha="center", size="small")
+        for k, (at, value, point) in enumerate(zip(places, of_moon[data], points, strict=True)):
+            below = point < np.delete(points, k)[max(k - 1, 0) : k + 1].min()  # than what is left and right of it
+            shift, side = (-8, "top") if below else (8, "bottom")
+            written = {"color": plots.colour("MOON"), "ha": "center", "va": side, "size": "small"}
+            plots.label(ax, (at, point), f"{value:g}", (0, shift), **written)
         of_fedprox = main["FedProx"][data] - main["FedAvg"][data]
         look = {"color": plots.colour("FedProx"), "ms": 9, "ls": "none"}
         ax.plot(place - 0.33, of_fedprox, "o", **look, label=None if place else "FedProx, the best of four μ")
@@ -89,9 +94,10 @@ def leads(luck: Mapping[str, np.ndarray]) -> Figure:
             own.plot(place + shift + np.linspace(-0.08, 0.08, len(points)), points, "o", ms=6, alpha=0.5, **look)
             own.hlines(points.mean(), place + shift - 0.16, place + shift + 0.16, lw=3, **look)
     numbers = [f"{name}\n({len(our_leads(table, 'MOON'))} seeds)" for name, table in _RUNS.items()]
-    for axis, names in ((ax, luck), (own, numbers)):
+    for axis, names in ((ax, map(_spelt, luck)), (own, numbers)):
+        names = list(names)
         axis.axhline(0, color="0.4", lw=1)
-        axis.set_xticks(range(len(names)), list(names))
+        axis.set_xticks(range(len(names)), names)
         axis.set(xlim=(-0.55, len(names) - 0.45))
     ax.set(ylabel="lead over FedAvg (points)", title="the paper, and luck", ylim=(-1.25, 3.4))
     own.set(title="our runs on CIFAR-10: each seed, and the mean")
@@ -113,7 +119,7 @@ def in_numbers(
     by_luck = max(np.quantile(drawn, _BAND[1]) for drawn in without_choice.values())
     chosen = [best[data] - points[1.0] for data, points in of_moon.items()]
     lines = (
-        f"One after the other: {', '.join(best)}.",
+        f"One after the other: {', '.join(map(_spelt, best))}.",
         f"Luck leads as far as the best μ in {_listed([_percent(chance) for chance in often])} of the papers; if each score "
         f"had splits of its own, in {_listed([_percent(chance) for chance in on_others])}.",
         f"With μ = 1 MOON leads by {_listed([f'{lead:.1f}' for lead in fixed])} points. "
@@ -123,9 +129,9 @@ def in_numbers(
     folded = "\n".join(f"- {line}" for line in lines)
     return Markdown(
         f"**Luck leads as far as MOON's best μ in at most {_percent(max(often))} of the papers about nothing.** "
-        f"With μ = 1, fixed beforehand, MOON would still lead by {min(fixed):.1f} points or more. "
-        f"If each score had splits of its own, luck would lead as far in up to {_percent(max(on_others))} of the papers, "
-        f"but on all three data sets in {_percent(np.prod(on_others))}.\n\n"
+        f"With μ = 1 throughout MOON still leads by {min(fixed):.1f} points or more. "
+        f"If each score had splits of its own, luck would lead as far in up to {_percent(max(on_others))}, "
+        f"on all three data sets in {_percent(np.prod(on_others))}.\n\n"
         f"<details><summary>More numbers</summary>\n\n{folded}\n\n</details>"
     )
 
@@ -168,6 +174,30 @@ def _printed_leads() -> dict[str, dict[float, float]]:
         for data, value in values.items():
             leads[data][float(row.removeprefix("mu="))] = value - of_fedavg[1][data]
     return leads
+
+
+@plots.described("Accuracy by μ: test and held-out images choose two values for MOON, and the same one for FedProx")
+def choices() -> Figure:
+    """Test and held-out accuracy by μ in the digits' tuning runs, means over seeds; both choices are circled."""
+    figure, panels = plt.subplots(1, 2, figsize=(9.5, 3.2), sharey=True)
+    looks = {"accuracy": ("test images", "o-", "black"), "validation": ("held-out images", "s--", "#2a9d8f")}
+    for ax, method in zip(panels, ("MOON", "FedProx"), strict=True):
+        runs = results.load("tuning")[f"digits-{method.lower()}-tuning"]
+        for measure, (name, line, colour) in looks.items():
+            means = [np.mean(of_value[measure]) for of_value in runs.values()]
+            ax.plot(means, line, color=colour, label=name)
+            ax.plot(np.argmax(means), max(means), "o", ms=16, mfc="none", mec=colour, mew=2)
+        ax.set_xticks(range(len(runs)), [f"{float(value):g}" for value in runs])
+        ax.annotate("far below ↓", (len(runs) - 1, 84.2), color="0.4", ha="right")
+        ax.set(title=method, xlabel="μ")
+    panels[0].set(ylim=(84, 89.5), ylabel="accuracy (%), mean of three seeds")
+    panels[1].legend(frameon=False, loc="lower left", title="circled: the choice by")
+    return figure
+
+
+def _spelt(data: str) -> str:
+    """A data set's name as texts spell it."""
+    return data.replace("Imagenet", "ImageNet")
 
 
 def _percent(chance: float) -> str:

@@ -327,6 +327,12 @@ def over_rounds(by_epochs: Mapping[str, pd.DataFrame], by_beta: Mapping[str, pd.
             _mean_and_seeds(
                 ax, accuracy.columns * of_round, accuracy, colour, epochs if ax is left else f"{epochs} in a round"
             )
+            reached = int((accuracy.mean() >= 80).idxmax())  # the first round with 80 % on average
+            ax.plot(reached * of_round, accuracy.mean()[reached], "o", ms=7, color=colour, zorder=4)
+            if ax is left:
+                place = (reached, accuracy.mean()[reached])
+                shift = (-9, 7) if reached < 5 else (6, -13)
+                plots.label(ax, place, f"{reached}", shift, color=colour, weight="bold")
     for (name, accuracy), colour in zip(by_beta.items(), MIXES, strict=True):
         rate = results.cell("digits-fedavg-beta", name).parameters["lr"]
         _mean_and_seeds(right, accuracy.columns, accuracy, colour, f"{name}, η = {rate}")
@@ -334,6 +340,8 @@ def over_rounds(by_epochs: Mapping[str, pd.DataFrame], by_beta: Mapping[str, pd.
     left.set(ylabel="test accuracy (%)")
     middle.set(title="the same runs, by epochs", xlabel="epochs done at each client", xlim=(0, 200))
     right.set(title="uneven clients and even ones", xlabel="communication round", xlim=(0, 60))
+    for ax in (left, middle):
+        ax.axhline(80, color="0.6", lw=1, ls=":", zorder=0)
     for ax in (left, middle, right):
         ax.legend(frameon=False, loc="lower right", handlelength=1, fontsize="small" if ax is left else None)
     return figure

@@ -348,9 +348,9 @@ def ladder(metrics: Mapping[str, Sequence[float]]) -> Axes:
         look: dict[str, Any] = {"mfc": "white", "ms": 15} if star else {"ms": 8}
         ax.plot(len(cells), end, "*" if star else "o", color=_SUM, **look)
         shift = (11, (6 if star else -6) if close else 0)
-        plots.label(ax, (len(cells), end), words, shift, va="center", size=10)
+        plots.label(ax, (len(cells), end), f"{words}: {end:.1f} %", shift, va="center", size=10)
     ax.set_xticks(range(len(cells) + 1), ["0, each alone", "0.1", "1", "4", "the run above"])
-    ax.set(xlabel="weight λ of the pull", ylabel="accuracy (%)", xlim=(-0.3, len(cells) + 1.2))
+    ax.set(xlabel="weight λ of the pull", ylabel="accuracy (%)", xlim=(-0.3, len(cells) + 1.6))
     ax.set_title(f"digits: {len(cells[0].values)} seeds, and their mean (black)", size=12)
     return ax
 

@@ -377,9 +377,7 @@ def scatter_and_lead() -> Figure:
     return figure
 
 
-@plots.described(
-    "Accuracy rises as FedAvg's; the class contrast falls until its weight begins to fall, and then rises a little"
-)
+@plots.described("Accuracy rises as FedAvg's; the class contrast falls until about round eight, and then rises a little")
 def the_run(record: Mapping[str, Any], name: str, weight: Callable[..., float]) -> Figure:
     """A run's accuracy and the terms of its loss, beside the recorded run of FedAvg with seed 0.
 

@@ -31,7 +31,7 @@ def answers(
     percent, also under "alone": after as many steps towards itself.
     """
     n = len(photographs)
-    figure = plt.figure(figsize=(13, 4.9), layout="none")
+    figure = plt.figure(figsize=(13, 5.4), layout="none")
     shape: dict[str, Any] = {"height_ratios": [1.3, 1, 1], "width_ratios": [1] * n + [1.6, 2.2]}
     grid = figure.add_gridspec(3, n + 2, **shape, hspace=0.4, wspace=0.08)
     for column, photograph in enumerate(photographs):
@@ -52,12 +52,19 @@ def answers(
                 ax.add_patch(frame).set_clip_on(False)
         axes[0].text(-0.1, 0.5, title, ha="right", va="center", weight="bold", transform=axes[0].transAxes)
         _same_digit(figure.add_subplot(grid[row, n + 1]), named, row == 1)
-        below = [f"own test images read: A {own[title][0]:.0f} %, B {own[title][1]:.0f} %"]
+        _read(axes[0], "own test images read:", own[title], -0.06)
         if row == len(logits):
-            a, b = own["alone"]
-            below.append(f"after the same steps towards itself: A {a:.0f} %, B {b:.0f} %")
-        axes[0].text(0, -0.08, "\n".join(below), va="top", linespacing=1.5, transform=axes[0].transAxes)
+            _read(axes[0], "after the same steps towards itself:", own["alone"], -0.34)
     return figure
+
+
+def _read(ax: Axes, told: str, own: Sequence[float], y: float) -> None:
+    """A line of text below a row: how many of its own test images each client reads, in percent."""
+    text: Any = ax.text(0, y, told, va="top", size="medium", transform=ax.transAxes)
+    for client, percent, colour in zip("AB", own, (_A, _B), strict=True):
+        look: dict[str, Any] = {"color": colour, "size": "large", "weight": "bold"}
+        words = f"{client} {percent:.0f} %"
+        text = ax.annotate(words, (1, 0), (10, 0), xycoords=text, textcoords="offset points", va="bottom", **look)
 
 
 def _same_digit(ax: Axes, named: Mapping[str, np.ndarray], is_first: bool) -> None:
@@ -70,8 +77,9 @@ def _same_digit(ax: Axes, named: Mapping[str, np.ndarray], is_first: bool) -> No
         ax.text(max(same, shuffled) + 2, y, f"{same:.0f} %", va="center", weight="bold")
         ax.text(-3, y, told, ha="right", va="center")
     if is_first:
-        ax.text(shuffled, -0.55, "by chance", ha="center", va="bottom")
-        ax.set_title("A and B name the same digit", size="medium", pad=24)
+        arrow: dict[str, Any] = {"arrowstyle": "->", "color": "black", "shrinkB": 1}
+        ax.annotate("by chance", (shuffled + 1, 0.5), (45, 0.5), va="center", arrowprops=arrow)
+        ax.set_title("A and B name the same digit", size="medium")
     ax.set(xlim=(0, 100), ylim=(1.5, -0.5))
     ax.axis("off")
 

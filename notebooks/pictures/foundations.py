@@ -574,17 +574,27 @@ def race(curves: Mapping[str, pd.DataFrame]) -> Axes:
     "FedDyn stays up, and its clients alone are slowest."
 )
 def halves(curves: Mapping[str, pd.DataFrame]) -> Figure:
-    """FedDyn and its two halves beside FedAvg, a panel each: a line for each seed, with a cross where a run diverges."""
+    """FedDyn and its two halves beside FedAvg, a panel each: a line for each seed, dashed to a cross where it diverges."""
     figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.4), sharey=True)
     colours = {"FedDyn's clients alone": "#d98200", "FedDyn's server alone": "#6b4c9a"}
     for ax, name in zip(axes, ("FedDyn's server alone", "FedDyn's clients alone", "FedDyn"), strict=True):
         colour = colours.get(name, plots.colour(name))
         for one, look in (("FedAvg", plots.colour("FedAvg")), (name, colour)):
             ax.plot(curves[one].columns, curves[one].T, color=look, lw=1, alpha=0.4 if one == "FedAvg" else 1.0)
+        first = np.inf  # round in which a run has diverged
         for _, curve in curves[name].iterrows():
             if curve.isna().any():
                 known = curve.dropna()
-                ax.plot(known.index[-1], known.iloc[-1], "x", ms=10, mew=2.5, color=colour)
+                last, lost = known.index[-1], known.index[-1] + 1
+                ax.plot([last, lost], [known.iloc[-1], 3], "--", color=colour, lw=1)
+                ax.plot(lost, 3, "x", ms=9, mew=2.5, color=colour)
+                first = min(first, lost)
+            elif name.endswith("server alone"):
+                end = (curve.index[-1], curve.iloc[-1])
+                shift = (4, 3 if end[1] > 20 else -3)  # two end close to each other
+                plots.label(ax, end, f"{end[1]:.0f} %", shift, va="center", color=colour, fontsize="small")
+        if first < np.inf:
+            plots.label(ax, (first, 3), "diverges", (-7, 0), ha="right", va="center", color=colour, fontsize="small")
         ax.set_title(name, color=colour, fontsize="medium")
         ax.set(xlabel="communication round", xticks=(5, 10, 15, 20))
         ax.grid(alpha=0.3)

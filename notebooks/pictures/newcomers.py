@@ -134,7 +134,7 @@ def detour(
 ) -> Figure:
     """Left, the output layer alone and pulled, with ten outputs (thin) and three; right, gains with three, as `gains`."""
     fig, (left, right) = plt.subplots(1, 2, figsize=(12, 3.6), layout="constrained", width_ratios=(1, 1.1))
-    for (alone, pulled), outputs, width, up, down in ((ten, "ten", 1.2, 0, 0), (three, "three", 2.4, 6, -2)):
+    for (alone, pulled), outputs, width, up, down in ((ten, "ten", 1.2, -4, -4), (three, "three", 2.4, 6, 1)):
         looks = ((f"{outputs}, alone", alone, "o:", "0.35"), (f"{outputs}, pulled", pulled, "o-", plots.colour("FedProto")))
         higher = max(looks, key=lambda look: mean_of(look[1], OUTPUT_LAYER)[-1])[0]
         for name, accuracies, line, colour in looks:
@@ -160,7 +160,7 @@ def on_others(of_targets: Mapping[str, Accuracies]) -> Axes:
     lowest_first = sorted(ends, key=ends.__getitem__)
     for (name, accuracies), (colour, line) in zip(of_targets.items(), looks, strict=True):
         ax.plot(range(0, 7, 2), mean_of(accuracies, "others"), line, ms=5, color=colour)
-        spot = (6.15, 2 + 6.5 * lowest_first.index(name))  # names would lie on each other at the ends
+        spot = (6.15, 3 + 7.5 * lowest_first.index(name))  # names would lie on each other at the ends
         ax.annotate(name, spot, color=colour, va="center", annotation_clip=False)
     ax.set(xlabel="epochs of the newcomer", xticks=range(0, 7, 2), ylim=(0, 80))
     ax.set_ylabel("probability of the seven\nother classes (%)")

@@ -92,6 +92,9 @@ def revealed() -> Figure:
         for ax, image in zip(axes[2:], [seen(back, prototype) for back in backs], strict=True):
             _image(ax, image.view(8, 8).numpy())
             ax.set_xlabel(f"{likeness(image, members, guess):z.2f}", size=12, labelpad=3)
+        if len(places) > 1:
+            of_mean = likeness(members.mean(0), members, guess)  # no picture comes far above it
+            axes[2].set_xlabel(f"{axes[2].get_xlabel()} ({of_mean:.2f})", size=12, labelpad=3)
         for ax, name in zip(axes if column == 0 else [], rows, strict=column == 0):
             ax.set_ylabel(name, size=12, rotation=0, ha="right", va="center")
     last = figure.add_subplot(grid[2, -1])

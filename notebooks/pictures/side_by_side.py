@@ -97,7 +97,7 @@ def _cell(ax: Axes, x: float, y: float, of: Lead | None, typical: float) -> None
     text = f"{of.mean:+z.1f}".replace("-", "−")
     if not clear and of.half_width > _FAR_WIDER * typical:
         text = f"≈ {text}"
-    ax.text(x, y, text, size="small", color="black" if clear else "0.55", ha="center", va="center")
+    ax.text(x, y, text, size="small", color="black" if clear else "0.3", ha="center", va="center")
 
 
 @plots.described(

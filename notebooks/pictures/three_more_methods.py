@@ -80,7 +80,7 @@ def springs() -> Figure:
     " points for middle springs where they are less uneven, and a large loss for stiff ones"
 )
 def worth_of_springs() -> Figure:
-    """Differences from λ = 0, seed by seed, with their intervals, on two splits."""
+    """Means of the seeds' differences from λ = 0, with their intervals, on two splits."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
     for ax, (column, words) in zip(axes, _SPLITS.items(), strict=True):
         alone, *sprung = _by_stiffness(column)
@@ -90,7 +90,7 @@ def worth_of_springs() -> Figure:
         ax.axhline(0, color=_ARMS[2])
         ax.set_title(words)
         _label_stiffness(ax)
-    axes[0].set_ylabel("added to no spring\n(points, 95 % interval)")
+    axes[0].set_ylabel("added to training alone\n(points, 95 % interval)")
     return figure
 
 
@@ -99,14 +99,14 @@ def _by_stiffness(column: str) -> list[results.Cell]:
 
 
 def _label_stiffness(ax: Axes) -> None:
-    ax.set_xticks(range(len(_STIFFNESS)), ["no\nspring", *_STIFFNESS[1:]])
+    ax.set_xticks(range(len(_STIFFNESS)), ["0\n(alone)", *_STIFFNESS[1:]])
     ax.get_xticklabels()[0].set_color(_ARMS[2])
     ax.set_xlabel("stiffness λ of the spring")
 
 
 @plots.described(
-    "What a feature of the first layer is at five clients: five hills at different places, each with its own mean and"
-    " spread, and the average of these, which fits none of them"
+    "What a feature of the first layer is at five clients: five hills, each with its own mean and spread, and the average"
+    " of these; three of the means lie near it, and two do not"
 )
 def styles(seen: Sequence[np.ndarray]) -> Figure:
     """The values of one feature at each client, with their mean and spread, over the average of means and variances."""

@@ -192,7 +192,7 @@ def by_steps() -> Figure:
         epochs, steps = at_last
         gap = results.in_words(lead_of(list(steps - epochs)), "points").replace("-", "−")
         ax.axvline(last, color="0.6", lw=1, ls=":", zorder=0)
-        ax.set_title(f"steps minus epochs, after {last} {unit}: {gap}", size="medium")
+        ax.set_title(f"steps minus epochs\nafter {last} {unit}: {gap}", size="medium")
     panels[0].set(xlabel="round", ylabel="accuracy, mean of five domains (%)", ylim=(0, 100))
     panels[1].set(xlabel="steps that a client has taken, on a logarithmic axis", xscale="log")
     ticks = [10, 20, 50, 100, 200, 500, 1000]

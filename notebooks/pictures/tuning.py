@@ -131,7 +131,7 @@ def in_numbers(
         f"**Luck leads as far as MOON's best μ in at most {_percent(max(often))} of the papers about nothing.** "
         f"With μ = 1 throughout MOON still leads by {min(fixed):.1f} points or more. "
         f"If each score had splits of its own, luck would lead as far in up to {_percent(max(on_others))}, "
-        f"on all three data sets in {_percent(np.prod(on_others))}.\n\n"
+        f"on all three data sets, taken as independent, in {_percent(np.prod(on_others))}.\n\n"
         f"<details><summary>More numbers</summary>\n\n{folded}\n\n</details>"
     )
 

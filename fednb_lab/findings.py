@@ -208,6 +208,15 @@ class FindingContext:
         """Give what was measured after a round, as `mean`."""
         return _number(self._cell_in(slice(round_number - 1, round_number), *row).mean)
 
+    def rounds_to(self, level: float, *row: str) -> int:
+        """Count the rounds until the mean over the runs is at least that."""
+        cell = self._cell(*row)
+        curves = [run.record["metrics"][cell.measure.curve] for run in measured(cell.runs)]
+        is_there = np.mean(curves, axis=0) >= level
+        if not is_there.any():
+            raise _NotRun(f"{', '.join(row)}, at {level}")
+        return int(is_there.argmax()) + 1
+
     def highest(self, seed: int, *row: str) -> float:
         """Give what was measured with that seed in the round in which it was highest."""
         cell = self._cell(*row)

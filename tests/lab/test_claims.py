@@ -344,6 +344,8 @@ def test_no_number_in_the_claims_is_typed():
         ("{{ lead_of_first(1, 't', 'FedProx', 'FedAvg') }}", "", "+0.0 ± 0.0 points"),
         ("x", "sure_of_first(2, 't', 'FedProx', 'FedAvg')", "These records do not bear out"),
         ("at {{ setting('lr', 't', 'FedProx') }}", "", "at 0.01"),
+        ("after {{ rounds_to(60, 't', 'FedProx') }}", "", "after 4"),
+        ("after {{ rounds_to(99, 't', 'FedProx') }}", "", "Not run yet"),
         ("{{ setting('rate', 't', 'FedProx') }}", "", "There is no setting 'rate'"),
         ("{{ points('t', 'FedProx', 'FedAvg') }}", "", "+2.0 ± 2.5 points"),
         ("{{ measured('t', 'FedProx') }}", "", "68.0 ± 2.5"),

@@ -361,7 +361,7 @@ class FindingRenderer:
     def fact(self, finding: Finding) -> str:
         """Give the short sentence; empty if it is not run, or records do not bear it out."""
         with suppress(_NotRun):
-            return self._told(finding, finding.fact or finding.says)
+            return "".join(self._told(finding, finding.fact or finding.says))
         return ""
 
     def headline(self, finding: Finding) -> str:
@@ -382,25 +382,25 @@ class FindingRenderer:
 
     def _all_told(self, finding: Finding) -> list[str]:
         """The sentence and its other numbers; empty as soon as records do not bear one out."""
-        told = [self._told(finding, text) for text in (finding.says, *finding.more)]
-        return told if all(told) else []
+        return self._told(finding, finding.says, *finding.more)
 
-    def _told(self, finding: Finding, text: str) -> str:
-        """A text of a finding with its numbers; empty if records do not bear it out."""
+    def _told(self, finding: Finding, *texts: str) -> list[str]:
+        """Texts of a finding with their numbers; empty if records do not bear it, or one of them, out."""
         try:
             self._answers._check_recorded(finding)
             holds = self._environment.compile_expression(
                 finding.holds or "true", undefined_to_none=False
             )
             if not holds():
-                return ""
-            filled = self._environment.from_string(text).render()
+                return []
+            filled = [self._environment.from_string(text).render() for text in texts]
         except _NotAhead:
-            return ""
+            return []
         except _WRONG as error:
             reason = " ".join(str(error).split())
             raise ReportError(f"data/claims.yaml, finding {finding.name}: {reason}") from error
-        return " ".join(filled.split())
+        told = [" ".join(text.split()) for text in filled]
+        return told if all(told) else []
 
 
 def headlines(filler: FindingRenderer) -> dict[str, str]:

@@ -60,8 +60,8 @@ def runs(table: str, rows: Mapping[str, str], title: str, test: str) -> Figure:
 )
 def springs() -> Figure:
     """Accuracies of each seed and their mean by λ, and FedAvg's mean, on two splits."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
-    for ax, (column, words) in zip(axes, _SPLITS.items(), strict=True):
+    figure, panels = _splits(height=3.6)
+    for column, ax in panels.items():
         values = np.array([list(cell.by_seed.values()) for cell in _by_stiffness(column)])
         ax.plot(values, color="0.85", lw=1)
         ax.plot(values.mean(1), "o-", color=_OWN, lw=2)
@@ -69,9 +69,8 @@ def springs() -> Figure:
         common = float(np.mean(results.cell("digits-ditto-springs", "FedAvg", column).values))
         ax.axhline(common, color=_ARMS[0], ls="--")
         ax.text(0, common - 1, "FedAvg's model", color=_ARMS[0], va="top")
-        ax.set(title=words, ylim=(45, 100))
-        _label_stiffness(ax)
-    axes[0].set_ylabel("accuracy (%), classes\nmixed as a client's own")
+        ax.set_ylim(45, 100)
+    figure.axes[0].set_ylabel("accuracy (%), classes\nmixed as a client's own")
     return figure
 
 
@@ -81,27 +80,29 @@ def springs() -> Figure:
 )
 def worth_of_springs() -> Figure:
     """Means of the seeds' differences from λ = 0, with their intervals, on two splits."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
-    for ax, (column, words) in zip(axes, _SPLITS.items(), strict=True):
+    figure, panels = _splits(height=3.2)
+    for column, ax in panels.items():
         alone, *sprung = _by_stiffness(column)
         for place, cell in enumerate(sprung, start=1):
-            added = results.lead_of([value - alone.by_seed[seed] for seed, value in cell.by_seed.items()])
-            ax.errorbar(place, added.mean, added.half_width, fmt="o", color=_OWN, capsize=4)
+            results.draw_lead(ax, place, results.compare(cell, alone), _OWN)
         ax.axhline(0, color=_ARMS[2])
-        ax.set_title(words)
-        _label_stiffness(ax)
-    axes[0].set_ylabel("added to training alone\n(points, 95 % interval)")
+    figure.axes[0].set_ylabel("added to training alone\n(points, 95 % interval)")
     return figure
+
+
+def _splits(height: float) -> tuple[Figure, dict[str, Axes]]:
+    """A panel over the stiffness for each split, by its column."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, height), sharey=True, layout="constrained")
+    for ax, words in zip(axes, _SPLITS.values(), strict=True):
+        ax.set_title(words)
+        ax.set_xticks(range(len(_STIFFNESS)), ["0\n(alone)", *_STIFFNESS[1:]])
+        ax.get_xticklabels()[0].set_color(_ARMS[2])
+        ax.set(xlabel="stiffness λ of the spring", xlim=(-0.3, len(_STIFFNESS) - 0.7))
+    return figure, dict(zip(_SPLITS, axes, strict=True))
 
 
 def _by_stiffness(column: str) -> list[results.Cell]:
     return [results.cell("digits-ditto-springs", f"λ = {lam}", column) for lam in _STIFFNESS]
-
-
-def _label_stiffness(ax: Axes) -> None:
-    ax.set_xticks(range(len(_STIFFNESS)), ["0\n(alone)", *_STIFFNESS[1:]])
-    ax.get_xticklabels()[0].set_color(_ARMS[2])
-    ax.set_xlabel("stiffness λ of the spring")
 
 
 @plots.described(
